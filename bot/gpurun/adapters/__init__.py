@@ -1,0 +1,1 @@
+"""Vendor errors end here: each adapter implements one port."""

@@ -1,0 +1,1 @@
+"""Immutable byte strings in a local folder."""

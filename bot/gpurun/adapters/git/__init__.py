@@ -1,0 +1,1 @@
+"""Bare mirrors of git repositories."""

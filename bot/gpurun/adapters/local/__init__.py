@@ -1,0 +1,1 @@
+"""A checkout on this machine: the forge of `gpurun run`."""

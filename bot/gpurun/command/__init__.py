@@ -1,0 +1,1 @@
+"""Stage: a comment becomes commands. Pure."""

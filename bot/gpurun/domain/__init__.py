@@ -1,0 +1,1 @@
+"""Frozen values and the error tree. No I/O, no vendor package."""

@@ -1,0 +1,43 @@
+"""A webhook delivery as the accept path stores it, and the narrow events that intake reads from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class InboxState(StrEnum):
+    """engine.md `inbox`."""
+
+    NEW = "new"
+    DONE = "done"
+    IGNORED = "ignored"
+    POISON = "poison"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """Six fields of the delivery and its raw body."""
+
+    guid: str
+    event: str
+    action: str
+    installation_id: int
+    repo: str
+    """`owner/name`, empty for events without a repository."""
+    number: int
+    """Issue or pull request, 0 for none."""
+    body: bytes
+    received_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InboxRow:
+    """A delivery with its place in the queue."""
+
+    id: int
+    delivery: Delivery
+    state: InboxState
+    tries: int
+    note: str = ""

@@ -1,0 +1,148 @@
+"""The one error tree.
+
+GpurunError
+  UserError              the message is what the person sees: what happened, where, what to type next
+    CommandError         a comment line that cannot be understood
+    ConfigError          `.gpurun.yml`, with line and column
+      NotInThisVersion   a planned key whose behaviour is not built yet
+    NotAllowed           who asked may not
+    PinNotFound          a commit, image or model revision that does not exist or does not match
+  Transient              try again; `retry_after_s` when the other side said so
+    ForgeUnavailable  HubUnavailable  RegistryUnavailable  ProviderUnavailable  SourceUnavailable
+  Refused                permanent; an operator must act
+    ForgeRefused         `status` tells 401, 403, 404, 410, 422, 451
+    ProviderRefused      `kind`: capacity, quota, auth, invalid
+  CreateUnknown          the one create call may or may not have made an instance
+  NotYetDestroyed        call again
+  WrongOffset            a stream append at another offset than the stream's end; carries `next`
+  Revoked                the attempt may not talk any more; the agent must end itself
+  StoreBusy              the database belongs to another process or another host
+  Bug                    an invariant broke; the reply is generic, details only in logs
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+
+class GpurunError(Exception):
+    """Root. `str(error)` is one or more full sentences."""
+
+
+class UserError(GpurunError):
+    """Shown as it is to the person who asked."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        """What to type next; empty when the message already says it."""
+
+
+class CommandError(UserError):
+    """A line of a comment that starts like a command and is none."""
+
+
+class ConfigError(UserError):
+    """`.gpurun.yml` cannot be used. Lines and columns count from 1."""
+
+    def __init__(self, message: str, *, line: int = 1, column: int = 1, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.line = line
+        self.column = column
+
+    def __str__(self) -> str:
+        return f".gpurun.yml:{self.line}:{self.column}: {self.message}"
+
+
+class NotInThisVersion(ConfigError):
+    """A key of the planned schema that this version does not act on."""
+
+
+class NotAllowed(UserError):
+    """The person has no right to this; says who has."""
+
+
+class PinNotFound(UserError):
+    """What should be pinned does not exist, or is not what the pin says."""
+
+
+class Transient(GpurunError):
+    """Worth another try later."""
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class ForgeUnavailable(Transient):
+    """The forge timed out, answered 5xx, or asked to slow down."""
+
+
+class HubUnavailable(Transient):
+    """The model hub timed out, answered 5xx or 429."""
+
+
+class RegistryUnavailable(Transient):
+    """The image registry timed out, answered 5xx or 429."""
+
+
+class ProviderUnavailable(Transient):
+    """The provider timed out or answered 5xx to a call that is safe to repeat."""
+
+
+class SourceUnavailable(Transient):
+    """The git remote could not be reached."""
+
+
+class Refused(GpurunError):
+    """Repeating the call will not help."""
+
+
+class ForgeRefused(Refused):
+    """The forge said no."""
+
+    def __init__(self, message: str, *, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ProviderRefused(Refused):
+    """The provider said no before making anything."""
+
+    def __init__(self, message: str, *, kind: Literal["capacity", "quota", "auth", "invalid"]) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class CreateUnknown(GpurunError):
+    """No clear answer to create. Never call it again: look by name."""
+
+    def __init__(self, message: str, *, ref: str | None = None) -> None:
+        super().__init__(message)
+        self.ref = ref
+        """An id that stood inside the error, if any."""
+
+
+class NotYetDestroyed(GpurunError):
+    """The provider accepted or ignored the request; the instance may still be there."""
+
+
+class WrongOffset(GpurunError):
+    """A stream append did not start at the stream's end."""
+
+    def __init__(self, next_offset: int) -> None:
+        super().__init__(f"the stream continues at {next_offset}")
+        self.next = next_offset
+
+
+class Revoked(GpurunError):
+    """The attempt is over or was never this one."""
+
+
+class StoreBusy(GpurunError):
+    """Another process holds the database, or it was copied from another host."""
+
+
+class Bug(GpurunError):
+    """Ours."""

@@ -1,0 +1,123 @@
+"""What a forge (GitHub, or a local checkout) tells us."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import SecretStr
+
+from gpurun.domain.ids import CommitSha, RepoName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepoRef:
+    """A repository as one installation of the App sees it."""
+
+    installation_id: int
+    """0 on the local forge."""
+    name: RepoName
+    id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullRequest:
+    """A pull request as the API gave it just now."""
+
+    number: int
+    open: bool
+    draft: bool
+    head_sha: CommitSha
+    head_repo: str | None
+    """None when the fork was deleted."""
+    base_sha: CommitSha
+    base_ref: str
+    author: str
+    title: str
+
+    def is_fork_of(self, repo: RepoName) -> bool:
+        """True also when the head repository is gone."""
+        return self.head_repo is None or self.head_repo.lower() != repo.lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comment:
+    """A comment as the API gave it just now."""
+
+    id: int
+    author: str
+    author_is_bot: bool
+    body: str
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permission:
+    """`user.permissions` of GitHub's collaborator-permission call; the only source of authority."""
+
+    push: bool
+    maintain: bool
+    admin: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GitSource:
+    """Where a commit is fetched from."""
+
+    url: str
+    """`https://host/owner/name.git`, or a folder for the local forge."""
+    authorization: SecretStr | None = None
+    """Value of an `Authorization` header; never in argv or in a stored config."""
+
+
+class CheckStatus(StrEnum):
+    """`status` of a check run."""
+
+    QUEUED = "queued"
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+
+
+Conclusion = Literal["success", "failure", "timed_out", "cancelled", "action_required"]
+"""Never neutral or skipped: GitHub lets both pass a required check."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Annotation:
+    """One line of a file to point at."""
+
+    path: str
+    line: int
+    message: str
+    title: str = ""
+    level: Literal["notice", "warning", "failure"] = "failure"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckAction:
+    """A button. Label ≤ 20, description ≤ 40, identifier ≤ 20 characters."""
+
+    label: str
+    description: str
+    identifier: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A check run to be shown. `report.check` builds it within GitHub's limits."""
+
+    name: str
+    external_id: str
+    status: CheckStatus
+    conclusion: Conclusion | None
+    title: str
+    summary: str
+    text: str = ""
+    details_url: str = ""
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    annotations: tuple[Annotation, ...] = ()
+    actions: tuple[CheckAction, ...] = ()

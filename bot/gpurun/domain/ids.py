@@ -1,0 +1,79 @@
+"""Identifiers that are checked when they are made, so that nothing downstream checks them again."""
+
+from __future__ import annotations
+
+import re
+from typing import Self
+
+from gpurun.domain.errors import PinNotFound
+
+
+class _Checked(str):
+    """A string of one fixed shape. Subclasses set `_pattern` and `_what`."""
+
+    __slots__ = ()
+    _pattern: re.Pattern[str]
+    _what: str
+
+    def __new__(cls, value: str) -> Self:
+        if not cls._pattern.fullmatch(value):
+            raise PinNotFound(f"{value!r} is not {cls._what}")
+        return super().__new__(cls, value)
+
+
+class CommitSha(_Checked):
+    """A git commit, 40 lower-case hex digits."""
+
+    __slots__ = ()
+    _pattern = re.compile(r"[0-9a-f]{40}")
+    _what = "a full commit id (40 hex digits)"
+
+
+class TreeSha(_Checked):
+    """A git tree, 40 lower-case hex digits."""
+
+    __slots__ = ()
+    _pattern = re.compile(r"[0-9a-f]{40}")
+    _what = "a git tree id (40 hex digits)"
+
+
+class Revision(_Checked):
+    """A Hugging Face revision, 40 lower-case hex digits."""
+
+    __slots__ = ()
+    _pattern = re.compile(r"[0-9a-f]{40}")
+    _what = "a Hugging Face revision (40 hex digits)"
+
+
+class ImageRef(_Checked):
+    """A container image by digest, `[registry/]repository[:tag]@sha256:<64 hex>`."""
+
+    __slots__ = ()
+    _pattern = re.compile(r"[a-z0-9][a-z0-9._:/\-]*(?::[A-Za-z0-9_][A-Za-z0-9._\-]{0,127})?@sha256:[0-9a-f]{64}")
+    _what = "an image by digest (name@sha256:<64 hex digits>)"
+
+    @property
+    def digest(self) -> str:
+        """`sha256:<64 hex>`."""
+        return self.split("@", 1)[1]
+
+    @property
+    def name(self) -> str:
+        """What stands before the `@`, tag included."""
+        return self.split("@", 1)[0]
+
+
+class RepoName(_Checked):
+    """`owner/name`. The local forge uses `local/<folder>`."""
+
+    __slots__ = ()
+    _pattern = re.compile(r"[A-Za-z0-9._\-]{1,100}/[A-Za-z0-9._\-]{1,100}")
+    _what = "a repository (owner/name)"
+
+
+class JobName(_Checked):
+    """A key under `jobs:`."""
+
+    __slots__ = ()
+    _pattern = re.compile(r"[a-z0-9][a-z0-9._\-]{0,62}")
+    _what = "a job name (lower-case letters, digits, '.', '_' and '-')"

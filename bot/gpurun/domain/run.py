@@ -1,0 +1,253 @@
+"""Runs and attempts: the states of the engine and the rows that hold them.
+
+Three kinds of columns, and who writes them:
+- engine-owned (state, due_at, timers): only `flow.engine`, guarded by the lease;
+- facts (set once or append-only): anybody who saw them, never lease-guarded;
+- intents (cancel, supersede, approval, paused): anybody who may, together with `due_at = now`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from gpurun.domain.forge import RepoRef
+from gpurun.domain.ids import CommitSha, JobName, TreeSha
+from gpurun.domain.offer import InstanceState, Offer
+from gpurun.domain.plan import ModelPin, Plan
+
+
+class RunState(StrEnum):
+    """engine.md `run`. Values are never renamed or removed while rows can hold them."""
+
+    PLANNING = "planning"
+    WAITING_APPROVAL = "waiting_approval"
+    QUEUED = "queued"
+    ACTIVE = "active"
+    ENDED = "ended"
+
+
+class AttemptState(StrEnum):
+    """engine.md `attempt`: what the instance is."""
+
+    CHOSEN = "chosen"
+    CREATING = "creating"
+    LOOKING = "looking"
+    UNSURE = "unsure"
+    BOOTING = "booting"
+    LIVE = "live"
+    DESTROYING = "destroying"
+    GONE = "gone"
+    VOID = "void"
+
+
+class Verdict(StrEnum):
+    """How a run ended."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    LOST = "lost"
+    CANCELLED = "cancelled"
+    REFUSED = "refused"
+
+
+class ResultKind(StrEnum):
+    """What the job of one attempt did."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    PREEMPTED = "preempted"
+    LOST = "lost"
+    CANCELLED = "cancelled"
+
+
+class Phase(StrEnum):
+    """Where the agent is."""
+
+    CLAIMED = "claimed"
+    SOURCE = "source"
+    WEIGHTS = "weights"
+    SETUP = "setup"
+    RUNNING = "running"
+    COLLECTING = "collecting"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """Set once per attempt; the first commit wins."""
+
+    kind: ResultKind
+    exit_code: int | None = None
+    reason: str = ""
+    """One word that code branches on: `exit`, `weights_mismatch`, `boot_timeout`, `silent`, `host`, …"""
+    detail: str = ""
+    """A sentence for people; untrusted text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pins:
+    """What planning has resolved so far; one more with each step."""
+
+    tree: TreeSha | None = None
+    image_confirmed: bool = False
+    models: tuple[ModelPin, ...] = ()
+    """In the order of the job's `models`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One request carrying out one plan."""
+
+    # identity, written by intake
+    id: str
+    repo: RepoRef
+    pr: int | None
+    job: JobName
+    sha: CommitSha
+    base_sha: CommitSha | None = None
+    who: str
+    why: str
+    """`comment`, `cli`."""
+    comment_id: int | None = None
+    created_at: datetime
+    read_key: str
+    """128 bits, url-safe; opens the run page."""
+    config_text: str | None
+    """`.gpurun.yml` at `sha`; None when there is no such file."""
+    also_asked: tuple[str, ...] = ()
+    """Who asked for the same while it was live."""
+
+    # engine-owned
+    state: RunState = RunState.PLANNING
+    state_since: datetime
+    due_at: datetime | None
+    tries: int = 0
+    last_error: str = ""
+    pins: Pins = field(default_factory=Pins)
+    plan: Plan | None = None
+    plan_digest: str = ""
+    result_key: str = ""
+    attempts: int = 0
+    verdict: Verdict | None = None
+    reason: str = ""
+    """One word: `config`, `pin`, `no_capacity`, `exit`, …"""
+    detail: str = ""
+    error_line: int = 0
+    """Line of `.gpurun.yml` for refused(config), else 0."""
+    ended_at: datetime | None = None
+
+    # intents
+    cancel_at: datetime | None = None
+    cancel_by: str = ""
+    superseded_by: str = ""
+    paused: bool = False
+    approval: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One try of a run on one offer."""
+
+    # identity, written when it is chosen
+    id: str
+    run_id: str
+    number: int
+    """1 for the first."""
+    offer: Offer
+    name: str
+    claim_sha256: str
+    """Hash of the claim token; the token itself is derived again when create is sent (see flow.engine)."""
+    created_at: datetime
+    hard_deadline: datetime
+
+    # engine-owned
+    state: AttemptState = AttemptState.CHOSEN
+    state_since: datetime
+    due_at: datetime | None
+    tries: int = 0
+    last_error: str = ""
+    preparing: str = ""
+    """What a person reads while the instance is prepared or boots."""
+    create_sent_at: datetime | None = None
+    looks: int = 0
+    claim_revoked_at: datetime | None = None
+    run_deadline: datetime | None = None
+    stop_asked_at: datetime | None = None
+    """When the agent was told to stop (cancel or deadline)."""
+    destroy_asked_at: datetime | None = None
+    gone_at: datetime | None = None
+    unconfirmed_at: datetime | None = None
+
+    # facts
+    instance_ref: str | None = None
+    claimed_at: datetime | None = None
+    boot_id: str = ""
+    token_sha256: str = ""
+    """Hash of the run token; empty until claimed."""
+    phase: Phase | None = None
+    phase_times: Mapping[str, datetime] = field(default_factory=dict)
+    """First time each phase was seen, by our clock."""
+    last_seen_at: datetime | None = None
+    observed: InstanceState | None = None
+    observed_at: datetime | None = None
+    observed_gone_at: datetime | None = None
+    """A clean list of the provider without this instance, after it had been seen or created."""
+    result: Result | None = None
+    result_at: datetime | None = None
+    landed: Mapping[str, str] = field(default_factory=dict)
+    """What the agent found in the instance: python, kernel, driver, gpu names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderAccount:
+    """One row per provider key: the observer's memory."""
+
+    provider: str
+    due_at: datetime | None
+    tries: int = 0
+    last_error: str = ""
+    list_ok_at: datetime | None = None
+    broken_since: datetime | None = None
+    """Set by 401 or 403: no create, no conclusion about instances."""
+
+
+class StrayState(StrEnum):
+    """A stray is destroyed until it is positively gone."""
+
+    SEEN = "seen"
+    DESTROYING = "destroying"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stray:
+    """An instance that carries our name and belongs to no attempt."""
+
+    id: str
+    provider: str
+    ref: str
+    name: str
+    first_seen: datetime
+    state: StrayState
+    due_at: datetime | None
+    tries: int = 0
+    last_error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """Append-only record. `data` is small and holds no secret."""
+
+    at: datetime
+    actor: str
+    """`engine`, `agent`, `@login`, `cli`."""
+    kind: str
+    """Past tense: `run_created`, `attempt_result_set`."""
+    subject: str
+    """`run:<id>`, `attempt:<id>`, `repo:<name>#<pr>`."""
+    data: Mapping[str, str | int | None] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""Bytes in, rows or HTML out."""

@@ -1,0 +1,1 @@
+"""Protocols of everything outside the process. Adapters implement them; `wiring` connects them."""

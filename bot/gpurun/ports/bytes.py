@@ -1,0 +1,75 @@
+"""Where bytes come from and stay: git mirror, model hub, image registry, blob store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from gpurun.domain.forge import GitSource
+from gpurun.domain.ids import CommitSha, ImageRef, RepoName, Revision, TreeSha
+from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
+
+
+class Git(Protocol):
+    """A bare mirror on the bot's disk."""
+
+    async def fetch(self, source: GitSource, repo: RepoName, sha: CommitSha) -> TreeSha:
+        """The exact commit is in the mirror afterwards; its tree id. Idempotent.
+
+        Raises: PinNotFound (the remote has no such commit), SourceUnavailable.
+        """
+        ...
+
+    def archive(self, repo: RepoName, sha: CommitSha) -> AsyncIterator[bytes]:
+        """A tar stream of the tree, with the commit id in its global pax header. Needs `fetch` before."""
+        ...
+
+
+class Hub(Protocol):
+    """The Hugging Face Hub or a mirror of it."""
+
+    async def resolve(self, spec: ModelSpec) -> ModelPin:
+        """The file list with sizes and hashes at exactly that revision.
+
+        Raises: PinNotFound (repository, revision or access), HubUnavailable.
+        """
+        ...
+
+    def open(self, model_id: str, revision: Revision, file: ModelFile, *, offset: int = 0) -> AsyncIterator[bytes]:
+        """The file's bytes from `offset`, from the bot's verified cache when it is there, else while it is downloaded.
+
+        Raises: PinNotFound naming the file when the bytes are not what `file.sha256` says (at the end of the
+        stream, and the cache keeps nothing), HubUnavailable.
+        """
+        ...
+
+
+class Images(Protocol):
+    """The registry API, without a container engine."""
+
+    async def confirm(self, image: ImageRef) -> None:
+        """Returns when the registry has exactly this digest.
+
+        Raises: PinNotFound (no such manifest, or no access), RegistryUnavailable.
+        """
+        ...
+
+
+class Blobs(Protocol):
+    """A store of immutable byte strings by key; a local folder by default."""
+
+    async def append(self, key: str, offset: int, data: bytes) -> int:
+        """Durable append at `offset`; returns the new size. WrongOffset when the end is elsewhere."""
+        ...
+
+    async def size(self, key: str) -> int:
+        """0 when there is none."""
+        ...
+
+    def open(self, key: str, *, offset: int = 0) -> AsyncIterator[bytes]:
+        """The bytes from `offset`."""
+        ...
+
+    async def delete(self, key: str) -> None:
+        """Silent when there is none."""
+        ...

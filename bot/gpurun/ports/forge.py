@@ -1,0 +1,67 @@
+"""The forge: where code, comments and checks live. `adapters.github` and `adapters.local` implement it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Protocol
+
+from gpurun.domain.forge import Check, Comment, GitSource, Permission, PullRequest, RepoRef
+from gpurun.domain.ids import CommitSha
+
+
+class Forge(Protocol):
+    """Every call has a timeout of its own below 30 s and no hidden retry.
+
+    Raises: ForgeUnavailable (try again, `retry_after_s` when told), ForgeRefused (with `status`; 404 included).
+    """
+
+    async def pull_request(self, repo: RepoRef, number: int) -> PullRequest:
+        """As it is now."""
+        ...
+
+    async def comment(self, repo: RepoRef, comment_id: int) -> Comment:
+        """As it is now; ForgeRefused 404 when it was deleted."""
+        ...
+
+    async def permission(self, repo: RepoRef, login: str) -> Permission:
+        """Fresh, never cached. A person without any relation has none of the three rights."""
+        ...
+
+    async def read_file(self, repo: RepoRef, sha: CommitSha, path: str, *, max_bytes: int) -> bytes | None:
+        """The file at that commit; None when there is none. A symlink, folder or submodule is none.
+
+        Raises: UserError when it is larger than `max_bytes`.
+        """
+        ...
+
+    async def git_source(self, repo: RepoRef) -> GitSource:
+        """Where git fetches from, with a fresh credential."""
+        ...
+
+    async def react(self, repo: RepoRef, comment_id: int, content: str) -> int:
+        """Idempotent at the forge. Returns the reaction's id."""
+        ...
+
+    async def create_comment(self, repo: RepoRef, pr: int, body: str) -> int:
+        """Not idempotent: on a doubt look with `find_comment` first."""
+        ...
+
+    async def update_comment(self, repo: RepoRef, comment_id: int, body: str) -> None:
+        """ForgeRefused 404 when a person deleted it."""
+        ...
+
+    async def find_comment(self, repo: RepoRef, pr: int, *, marker: str, since: datetime) -> int | None:
+        """A comment by our App that holds `marker`, updated at or after `since`."""
+        ...
+
+    async def create_check(self, repo: RepoRef, sha: CommitSha, check: Check) -> int:
+        """Not idempotent: on a doubt look with `find_check` first."""
+        ...
+
+    async def update_check(self, repo: RepoRef, check_id: int, check: Check) -> None:
+        """More than 50 annotations are sent in several calls."""
+        ...
+
+    async def find_check(self, repo: RepoRef, sha: CommitSha, *, name: str, external_id: str) -> int | None:
+        """A check run by our App with that name and external id."""
+        ...

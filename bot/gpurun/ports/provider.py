@@ -1,0 +1,71 @@
+"""A provider rents instances. One file under `providers/` each, found by entry point `gpurun.providers`.
+
+Semantics live here. A provider never retries create, never waits for an end, and never decides a verdict.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from gpurun.domain.offer import ChargeLine, Launch, Offer, Owned, Preparation
+from gpurun.domain.plan import Resources
+
+
+class Provider(Protocol):
+    """Raises ProviderUnavailable when a call that is safe to repeat found nobody."""
+
+    name: str
+
+    async def offers(self, need: Resources) -> tuple[Offer, ...]:
+        """Cheapest first; empty when nothing fits. May be cached for 60 s."""
+        ...
+
+    async def create(self, launch: Launch) -> str:
+        """One request, no retry, ≤ 45 s; returns the ref.
+
+        Raises: ProviderRefused (nothing was made), CreateUnknown (anything may have been made).
+        """
+        ...
+
+    async def destroy(self, ref: str) -> None:
+        """Returns only when the instance is positively gone; silent when it already was.
+
+        Raises: NotYetDestroyed (call again), ProviderUnavailable.
+        """
+        ...
+
+    async def list_owned(self, prefix: str) -> tuple[Owned, ...]:
+        """Every instance whose name starts with `prefix`, whole or an exception. Never a partial list.
+
+        Raises: ProviderUnavailable, ProviderRefused(kind="auth").
+        """
+        ...
+
+    async def describe(self, ref: str) -> Owned | None:
+        """One instance; None only on a positive "there is none"."""
+        ...
+
+    async def charges(self, ref: str) -> tuple[ChargeLine, ...]:
+        """What was billed so far; empty when the provider has no bill."""
+        ...
+
+    async def logs(self, ref: str, *, max_bytes: int) -> bytes:
+        """The last output that the provider itself kept; a post-mortem, never the log."""
+        ...
+
+    async def close(self) -> None:
+        """Lets connections go."""
+        ...
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """Power: something slow and harmless (pulling an image) comes before create."""
+
+    async def prepare(self, launch: Launch, *, wait_s: float) -> Preparation:
+        """Idempotent. Starts or continues the work and returns when it is ready or `wait_s` has passed.
+
+        A process that dies in between loses nothing but time.
+        Raises: ProviderRefused (the image is not there, no access), ProviderUnavailable.
+        """
+        ...

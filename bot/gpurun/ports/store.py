@@ -1,0 +1,269 @@
+"""The store: rows in SQLite (one process) or PostgreSQL (any number).
+
+Writes are sync functions `fn(tx) -> T` that the store runs in one transaction, so no transaction spans the network.
+An exception rolls back. Guards return False when the lease was lost or the fact was already set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Protocol, TypeVar
+
+from gpurun.domain.delivery import Delivery, InboxRow, InboxState
+from gpurun.domain.forge import RepoRef
+from gpurun.domain.offer import InstanceState
+from gpurun.domain.publication import Publication
+from gpurun.domain.run import Attempt, AuditEntry, Phase, ProviderAccount, Result, Run, Stray
+from gpurun.domain.stream import Artifact, StreamEnd, StreamName
+
+T = TypeVar("T")
+
+
+class Kind(StrEnum):
+    """Tables whose rows are work."""
+
+    INBOX = "inbox"
+    RUN = "run"
+    ATTEMPT = "attempt"
+    PROVIDER_ACCOUNT = "provider_account"
+    STRAY = "stray"
+    PUBLICATION = "publication"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A claim on one row. `token` guards every write of engine-owned columns."""
+
+    kind: Kind
+    id: str
+    token: str
+    tries: int
+
+
+class Leases(Protocol):
+    """R1."""
+
+    def claim(self, kind: Kind, *, limit: int, token: str, length: timedelta) -> tuple[Lease, ...]:
+        """Due rows without a living lease, oldest due first; now leased by `token`. Terminal states never come.
+
+        Inbox: skips a row while an earlier row of the same (repo, number) is undone.
+        """
+        ...
+
+    def renew(self, kind: Kind, ids: Sequence[str], token: str, *, length: timedelta) -> frozenset[str]:
+        """The ids still held."""
+        ...
+
+    def release(self, lease: Lease, *, due_at: datetime | None) -> bool:
+        """Gives the row back without another change."""
+        ...
+
+    def failed(self, lease: Lease, error: str, *, due_at: datetime | None) -> bool:
+        """`tries + 1`, the error text, and when to look again; gives the row back."""
+        ...
+
+    def wake(self, kind: Kind, id: str) -> None:
+        """`due_at = now`, never later than it was."""
+        ...
+
+    def next_due(self) -> datetime | None:
+        """The earliest `due_at` over all tables."""
+        ...
+
+
+class InboxRows(Protocol):
+    """Deliveries."""
+
+    def inbox(self, id: str) -> InboxRow: ...
+
+    def settle_inbox(self, lease: Lease, state: InboxState, note: str) -> bool: ...
+
+    def take_command(self, repo: str, comment_id: int, index: int, inbox_id: str) -> bool:
+        """The unique (repo, comment, index) row. True for the inbox row that made it, also when asked again."""
+        ...
+
+
+class RunRows(Protocol):
+    """Runs."""
+
+    def add_run(self, run: Run) -> None: ...
+
+    def run(self, id: str) -> Run | None: ...
+
+    def save_run(self, run: Run, lease: Lease) -> bool:
+        """Writes engine-owned columns, gives the row back (due at `run.due_at`). False: lease lost."""
+        ...
+
+    def live_runs(self, repo: RepoRef, pr: int) -> tuple[Run, ...]:
+        """Runs of that pull request that have not ended, oldest first."""
+        ...
+
+    def runs_of_commit(self, repo_name: str, sha: str) -> tuple[Run, ...]: ...
+
+    def latest_runs(self, *, limit: int) -> tuple[Run, ...]: ...
+
+    def ask_cancel(self, run_id: str, who: str) -> bool:
+        """Intent; wakes the run and its attempts. False when it had ended or was asked before."""
+        ...
+
+    def also_asked(self, run_id: str, who: str) -> None: ...
+
+
+class AttemptRows(Protocol):
+    """Attempts. `save_attempt` writes only engine-owned columns; every other method writes a fact."""
+
+    def add_attempt(self, attempt: Attempt) -> None: ...
+
+    def attempt(self, id: str) -> Attempt | None: ...
+
+    def attempts(self, run_id: str) -> tuple[Attempt, ...]: ...
+
+    def live_attempts(self, provider: str | None = None) -> tuple[Attempt, ...]:
+        """Not gone and not void."""
+        ...
+
+    def save_attempt(self, attempt: Attempt, lease: Lease) -> bool: ...
+
+    def send_create(self, lease: Lease) -> bool:
+        """The CAS: `create_sent_at` was NULL, the lease is ours; now state is `creating`. Keeps the lease."""
+        ...
+
+    def set_instance_ref(self, attempt_id: str, ref: str) -> bool:
+        """False when another ref stood there already (the caller makes a stray of `ref`). True when it is the same."""
+        ...
+
+    def set_claimed(self, attempt_id: str, *, boot_id: str, token_sha256: str, landed: Mapping[str, str]) -> bool:
+        """True for the first boot, and for the same boot id again within 120 s; not when revoked or with a result."""
+        ...
+
+    def set_result(self, attempt_id: str, result: Result) -> bool:
+        """First one wins; wakes attempt and run."""
+        ...
+
+    def saw(self, attempt_id: str, *, phase: Phase | None = None) -> None:
+        """Last contact is now; a new phase is stamped and wakes the attempt."""
+        ...
+
+    def observed(self, attempt_id: str, state: InstanceState | None, *, at: datetime) -> None:
+        """What a clean provider list said; None: not in it. Wakes the attempt when it is news."""
+        ...
+
+
+class StreamRows(Protocol):
+    """Streams and artifacts of attempts."""
+
+    def stream_end(self, attempt_id: str, name: StreamName) -> StreamEnd: ...
+
+    def append(self, attempt_id: str, name: StreamName, offset: int, data: bytes) -> StreamEnd:
+        """Exactly once. Raises WrongOffset when the stream does not end at `offset`."""
+        ...
+
+    def read_stream(self, attempt_id: str, name: StreamName, *, offset: int, max_bytes: int) -> bytes: ...
+
+    def add_artifact(self, attempt_id: str, artifact: Artifact) -> None: ...
+
+    def artifacts(self, attempt_id: str) -> tuple[Artifact, ...]: ...
+
+
+class ProviderRows(Protocol):
+    """Observer's memory and strays."""
+
+    def ensure_account(self, provider: str) -> None: ...
+
+    def account(self, provider: str) -> ProviderAccount | None: ...
+
+    def save_account(self, account: ProviderAccount, lease: Lease) -> bool: ...
+
+    def add_stray(self, stray: Stray) -> None:
+        """Silent when (provider, ref) is known."""
+        ...
+
+    def stray(self, id: str) -> Stray | None: ...
+
+    def strays(self, provider: str) -> tuple[Stray, ...]: ...
+
+    def save_stray(self, stray: Stray, lease: Lease) -> bool: ...
+
+
+class PublicationRows(Protocol):
+    """The outbox."""
+
+    def publish(self, publication: Publication) -> None:
+        """A new target. The comment of (repo, pr, job) is taken over by the newer run: CAS on `run.created_at`."""
+        ...
+
+    def publication(self, id: str) -> Publication | None: ...
+
+    def publications(self, run_id: str) -> tuple[Publication, ...]: ...
+
+    def raise_rev(self, run_id: str, *, final: bool, urgent: bool) -> None:
+        """Every target of the run wants to show the newest truth: due now if final or urgent, else `sent_at + 15 s`."""
+        ...
+
+    def save_publication(self, publication: Publication, lease: Lease) -> bool:
+        """Keeps a `desired_rev` and `final` that somebody raised meanwhile, and is due again then."""
+        ...
+
+    def install_pause(self, installation_id: int) -> datetime | None:
+        """Until when this installation must not be written to."""
+        ...
+
+    def pause_install(self, installation_id: int, until: datetime) -> None: ...
+
+
+class AuditRows(Protocol):
+    """Append-only; each row carries its own hash, the sealer gives position and previous hash."""
+
+    def audit(self, entry: AuditEntry) -> None: ...
+
+    def seal_audit(self, *, limit: int) -> int:
+        """Chains up to `limit` unsealed rows in id order; how many. One sealer at a time."""
+        ...
+
+    def audit_of(self, subject: str) -> tuple[AuditEntry, ...]: ...
+
+
+class Tx(Leases, InboxRows, RunRows, AttemptRows, StreamRows, ProviderRows, PublicationRows, AuditRows, Protocol):
+    """One transaction."""
+
+    def now(self) -> datetime:
+        """The database's clock, fixed for the transaction."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ChainReport:
+    """What `gpurun audit verify` found."""
+
+    sealed: int
+    unsealed: int
+    first_bad: int | None
+    """Position of the first row that does not fit, None when all do."""
+    problem: str = ""
+
+
+class Store(Protocol):
+    """Open it with `async with`."""
+
+    async def write(self, fn: Callable[[Tx], T]) -> T:
+        """Commits. Wakes the loops of this process."""
+        ...
+
+    async def read(self, fn: Callable[[Tx], T]) -> T:
+        """A read-only view."""
+        ...
+
+    async def accept(self, delivery: Delivery) -> bool:
+        """Durable when it returns; many callers share one commit. False: this GUID was accepted before."""
+        ...
+
+    async def committed(self, *, timeout_s: float) -> bool:
+        """Waits for the next commit of this process, at most `timeout_s` of real time; False on timeout."""
+        ...
+
+    async def verify_audit(self) -> ChainReport:
+        """Walks the whole chain."""
+        ...

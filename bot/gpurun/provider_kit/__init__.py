@@ -1,0 +1,1 @@
+"""Shared by providers; knows none of them."""

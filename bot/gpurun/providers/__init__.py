@@ -1,0 +1,1 @@
+"""One file each, found by entry point `gpurun.providers`."""

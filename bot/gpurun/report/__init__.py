@@ -1,0 +1,1 @@
+"""Stage: facts become a comment, a check, a page. Pure."""

@@ -1,0 +1,1 @@
+"""Stage: what happens next to a run and its attempts. Pure."""

@@ -1,0 +1,1 @@
+"""Stage: what the agent sent becomes facts and figures. Pure."""

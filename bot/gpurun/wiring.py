@@ -1,0 +1,1 @@
+"""Settings become adapters. The only module that names concrete ones."""

@@ -1,0 +1,101 @@
+r"""Agent protocol 1: the words both sides share. Python >= 3.8, no import at all.
+
+Bodies that are not raw bytes are *records*: `<name> <length>\n<bytes>\n`, repeated; a name may repeat and order is
+kept. No JSON, so that the agent starts without the `json` module (7 ms, and absent from Debian's python3-minimal).
+
+Every request carries `Authorization: Bearer <token>`: the claim token for `claim`, the run token for all others.
+Every 2xx answer with a records body has `cancel` (`0` or `1`: end the command, then finish) and `deadline` (unix
+seconds of the hard end). 401 and 410 mean: you are not wanted, kill the command, exit 0. 5xx and broken connections:
+try again until the deadline.
+
+POST /agent/v1/claim       {boot_id, agent, landed.<key>...}                              -> 200 spec (below)
+POST /agent/v1/phase       {phase}                                                        -> 200 {cancel, deadline}
+PUT  /agent/v1/streams/<log|metrics>?offset=N      raw bytes, 0..4 MiB
+        -> 200 {next, durable, cancel, deadline}; 409 {next}: go back or forward to `next`; 413: quota, send no more
+GET  /agent/v1/source                              -> 200 tar (ustar with pax headers), commit id in the global header
+GET  /agent/v1/models/<index>/<path>   [Range: bytes=N-]                                  -> 200 or 206 bytes; 422 text
+PUT  /agent/v1/artifacts/<path>?offset=N&size=S&sha256=H   raw bytes, <= 4 MiB            -> 200 {next}; 409 {next}; 413
+POST /agent/v1/finish      {result, exit_code, reason, detail, log_size, metrics_size, ...} -> 200 {}; may be repeated
+
+The spec, answer of `claim`:
+    token                    the run token (secret; mask it)
+    attempt                  attempt id
+    number                   attempt number, 1 for the first
+    cancel, deadline         as everywhere
+    max_duration_s           from the start of `setup`
+    log_quota                bytes of log, then one last line says so
+    source                   40-hex commit id; empty: no source
+    setup, run               shell text; an empty one is skipped
+    env                      repeated, `NAME=value`
+    mask                     repeated, a secret value to be masked in the log (at least 6 bytes)
+    model                    repeated, `<index>\0<id>\0<revision>\0<target>`; target may be empty
+    file                     repeated, `<model index>\0<size>\0<sha256>\0<etag>\0<path>`
+    artifact                 repeated, a glob under the work folder
+
+Secrets are masked to equal length with `*`, over the union of all occurrences, so that offsets agree everywhere.
+"""
+
+VERSION = "1"
+PREFIX = "/agent/v1/"
+
+MAX_APPEND = 4 * 1024 * 1024
+"""Bytes of one stream or artifact append."""
+
+MIN_MASK = 6
+"""Shorter secrets are refused where they are registered: masking them would eat the log."""
+
+PHASES = ("claimed", "source", "weights", "setup", "running", "collecting", "finished")
+
+# results of `finish`
+PASSED = "passed"
+FAILED = "failed"
+TIMEOUT = "timeout"
+CANCELLED = "cancelled"
+LOST = "lost"
+
+# reasons of `finish`
+EXIT = "exit"
+SETUP = "setup"
+SOURCE = "source"
+WEIGHTS_MISMATCH = "weights_mismatch"
+WEIGHTS = "weights"
+MAX_DURATION = "max_duration"
+DEADLINE = "deadline"
+ASKED = "asked"
+MISSING_MODULE = "missing_module"
+AGENT = "agent"
+
+
+class BadRecords(ValueError):
+    """The body is not records."""
+
+
+def encode(fields):
+    # type: (object) -> bytes
+    """Bytes of an iterable of `(name, value)`; a value is str, int or bytes."""
+    out = []
+    for name, value in fields:  # type: ignore[attr-defined]
+        if isinstance(value, int):
+            value = str(value)
+        if isinstance(value, str):
+            value = value.encode("utf-8", "surrogateescape")
+        out.append(b"%s %d\n%s\n" % (name.encode("ascii"), len(value), value))
+    return b"".join(out)
+
+
+def decode(body):
+    # type: (bytes) -> list[tuple[str, bytes]]
+    """`[(name, value)]` in order. Raises BadRecords."""
+    fields = []
+    at = 0
+    while at < len(body):
+        end = body.find(b"\n", at, at + 100)
+        head = body[at:end].split(b" ") if end > 0 else []
+        if len(head) != 2 or not head[0] or not head[1].isdigit() or len(head[1]) > 10:
+            raise BadRecords("bad record head at byte %d" % at)
+        stop = end + 1 + int(head[1])
+        if body[stop : stop + 1] != b"\n":
+            raise BadRecords("record at byte %d is cut short" % at)
+        fields.append((head[0].decode("ascii", "replace"), body[end + 1 : stop]))
+        at = stop + 1
+    return fields

@@ -1,0 +1,28 @@
+"""What every test gets."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.fakes.clock import FakeChance, FakeClock
+
+pytest_plugins = ["tests.services.postgres", "tests.services.engine"]
+
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("default")
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def chance(clock):
+    return FakeChance(clock)

@@ -1,0 +1,1 @@
+"""Docker Engine, registry and base images for tests."""
