@@ -203,6 +203,10 @@ class PublicationRows(Protocol):
         """Every target of the run wants to show the newest truth: due now if final or urgent, else `sent_at + 15 s`."""
         ...
 
+    def send_publication(self, lease: Lease) -> bool:
+        """The CAS before a POST: state `sending`, `sent_at` now, while the lease is ours. Keeps the lease."""
+        ...
+
     def save_publication(self, publication: Publication, lease: Lease) -> bool:
         """Keeps a `desired_rev` and `final` that somebody raised meanwhile, and is due again then."""
         ...
