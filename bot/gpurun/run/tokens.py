@@ -1,0 +1,36 @@
+"""Tokens of an attempt, derived from the installation's secret, so that no row holds one.
+
+A token is `<attempt id>.<tag>`: the id in front finds the row, the tag proves that we made it. Rows hold hashes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+
+
+def claim_token(secret: bytes, attempt_id: str) -> str:
+    """Opens `claim` once per boot. Derived again when create is sent."""
+    return _token(secret, attempt_id, f"claim:{attempt_id}")
+
+
+def run_token(secret: bytes, attempt_id: str, boot_id: str) -> str:
+    """Opens everything after `claim`; the same boot gets the same one again."""
+    return _token(secret, attempt_id, f"run:{attempt_id}:{boot_id}")
+
+
+def token_attempt(token: str) -> str:
+    """The attempt a token speaks for, not yet proved. Empty when it names none."""
+    attempt_id, dot, _ = token.partition(".")
+    return attempt_id if dot else ""
+
+
+def token_sha256(token: str) -> str:
+    """64 hex digits: what rows hold. Compare with `hmac.compare_digest`."""
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _token(secret: bytes, attempt_id: str, purpose: str) -> str:
+    tag = hmac.digest(secret, purpose.encode(), "sha256")
+    return f"{attempt_id}.{base64.urlsafe_b64encode(tag).rstrip(b'=').decode()}"
