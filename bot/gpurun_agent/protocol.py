@@ -10,12 +10,17 @@ try again until the deadline.
 
 POST /agent/v1/claim       {boot_id, agent, landed.<key>...}                              -> 200 spec (below)
 POST /agent/v1/phase       {phase}                                                        -> 200 {cancel, deadline}
-PUT  /agent/v1/streams/<log|metrics>?offset=N      raw bytes, 0..4 MiB
-        -> 200 {next, durable, cancel, deadline}; 409 {next}: go back or forward to `next`; 413: quota, send no more
+PUT  /agent/v1/streams/<log|metrics>?offset=N[&end=1]      raw bytes, 0..4 MiB
+        -> 200 {next, durable, cancel, deadline}; 409 {next, ...}: go back or forward to `next`; 413: quota, send no more
+        `next` may be below offset + length: a tail that could be the start of a secret is not taken yet. Keep it and
+        send it again together with newer bytes, never alone; `end=1` (nothing follows) takes everything.
 GET  /agent/v1/source                              -> 200 tar (ustar with pax headers), commit id in the global header
 GET  /agent/v1/models/<index>/<path>   [Range: bytes=N-]                                  -> 200 or 206 bytes; 422 text
-PUT  /agent/v1/artifacts/<path>?offset=N&size=S&sha256=H   raw bytes, <= 4 MiB            -> 200 {next}; 409 {next}; 413
+PUT  /agent/v1/artifacts/<path>?offset=N&size=S&sha256=H   raw bytes, <= 4 MiB
+        -> 200 {next}; 409 {next}; 413: quota; 422 text: not this file (path, hash). One file at a time: another path, or
+        offset 0, starts anew. It is collected when `next` == size; an empty file is one PUT of no bytes.
 POST /agent/v1/finish      {result, exit_code, reason, detail, log_size, metrics_size, ...} -> 200 {}; may be repeated
+        `passed` counts only with `exit_code` 0.
 
 The spec, answer of `claim`:
     token                    the run token (secret; mask it)
@@ -31,6 +36,13 @@ The spec, answer of `claim`:
     model                    repeated, `<index>\0<id>\0<revision>\0<target>`; target may be empty
     file                     repeated, `<model index>\0<size>\0<sha256>\0<etag>\0<path>`
     artifact                 repeated, a glob under the work folder
+
+A line of `metrics` is one JSON object; a value that is not known is `null` or left out, never 0:
+    {"t": 1767614400.0, "cpu_pct": 12.5, "ram_mib": 900, "ram_total_mib": 16000, "disk_mib": 10, "disk_total_mib": 100,
+     "net_rx_bytes": 1, "net_tx_bytes": 1,
+     "gpus": [{"index": 0, "util_pct": 97, "vram_mib": 8000, "vram_total_mib": 24564, "power_w": 310.5, "temp_c": 64,
+               "sm_mhz": 2520}]}
+`t` is the instance's own unix time; `cpu_pct` is of all cores together (0..100).
 
 Secrets are masked to equal length with `*`, over the union of all occurrences, so that offsets agree everywhere.
 """
