@@ -11,14 +11,14 @@ try again until the deadline.
 POST /agent/v1/claim       {boot_id, agent, landed.<key>...}                              -> 200 spec (below)
 POST /agent/v1/phase       {phase}                                                        -> 200 {cancel, deadline}
 PUT  /agent/v1/streams/<log|metrics>?offset=N[&end=1]      raw bytes, 0..4 MiB
-        -> 200 {next, durable, cancel, deadline}; 409 {next, ...}: go back or forward to `next`; 413: quota, send no more
+        -> 200 {next, durable, cancel, deadline}; 409 {next, ...}: go back or forward to `next`; 413: quota, no more
         `next` may be below offset + length: a tail that could be the start of a secret is not taken yet. Keep it and
         send it again together with newer bytes, never alone; `end=1` (nothing follows) takes everything.
 GET  /agent/v1/source                              -> 200 tar (ustar with pax headers), commit id in the global header
 GET  /agent/v1/models/<index>/<path>   [Range: bytes=N-]                                  -> 200 or 206 bytes; 422 text
 PUT  /agent/v1/artifacts/<path>?offset=N&size=S&sha256=H   raw bytes, <= 4 MiB
-        -> 200 {next}; 409 {next}; 413: quota; 422 text: not this file (path, hash). One file at a time: another path, or
-        offset 0, starts anew. It is collected when `next` == size; an empty file is one PUT of no bytes.
+        -> 200 {next}; 409 {next}; 413: quota; 422 text: not this file (path, hash). One file at a time: another path,
+        or offset 0, starts anew. It is collected when `next` == size; an empty file is one PUT of no bytes.
 POST /agent/v1/finish      {result, exit_code, reason, detail, log_size, metrics_size, ...} -> 200 {}; may be repeated
         `passed` counts only with `exit_code` 0.
 
