@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpurun.telemetry.clean import MAX_LINE_BYTES, clean, whole_lines
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        (b"plain\n", "plain\n"),
+        (b"\x1b[1;31mred\x1b[0m and \x1b[38;2;1;2;3mtrue colour\x1b[m\n", "red and true colour\n"),
+        (b"\x1b]0;title\x07text\n", "text\n"),
+        (b"\x1b]52;c;cm0gLXJmIH4=\x07copy\n", "copy\n"),
+        (b"\x1b]8;;http://evil.example\x1b\\link\x1b]8;;\x1b\\\n", "link\n"),
+        (b"\x1b]52;c;never ended\nnext\n", "\nnext\n"),
+        (b"\x1bP1$r\x1b\\dcs\n", "dcs\n"),
+        (b"\xc2\x9b31mC1\n", "C1\n"),
+        (b"\x1bcreset\x1b(B\n", "reset\n"),
+        (b"end\x1b", "end"),
+        (b"a\x00b\x08c\x7fd\te\n", "abcd\te\n"),
+        ("user\u202e\u2066nimda\u2069\u200f\n".encode(), "usernimda\n"),
+        ("one\u2028two\u0085three\n".encode(), "onetwothree\n"),
+        (b"caf\xe9 \xff\n", "caf\ufffd \ufffd\n"),
+        (b"windows\r\nlines\r\n", "windows\nlines\n"),
+        (b" 1%\r 50%\r100%\n", "100%\n"),
+        (b" 1%\r 50%\r\n", " 50%\n"),
+        (b"half\rway", "way"),
+        ("👩\u200d💻 ok\n".encode(), "👩\u200d💻 ok\n"),
+        (b"</details><script>\n", "</details><script>\n"),
+    ],
+)
+def test_clean(raw, shown):
+    assert clean(raw) == shown
+
+
+@given(st.binary(max_size=400))
+def test_nothing_that_steers_a_terminal_or_the_order_of_letters_is_left(data):
+    for letter in clean(data):
+        assert letter in "\n\t" or unicodedata.category(letter) != "Cc"
+        assert unicodedata.bidirectional(letter) not in {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+
+
+@given(st.lists(st.sampled_from([b"a", b"\x1b[31m", b"\r", b"\n", b"\xc3\xa9", b"\x1b]0;t\x07"]), max_size=40))
+def test_whole_lines_read_the_same_in_pieces(parts):
+    data = b"".join(parts)
+    cut = whole_lines(data)
+    assert clean(data[:cut]) + clean(data[cut:]) == clean(data)
+
+
+def test_a_line_waits_for_its_end():
+    assert whole_lines(b"one\ntwo") == 4
+    assert whole_lines(b"two") == 0
+
+
+def test_a_line_without_end_is_cut_between_characters():
+    assert whole_lines(b"x" * MAX_LINE_BYTES) == MAX_LINE_BYTES
+    assert whole_lines(b"x" * MAX_LINE_BYTES + "é".encode()[:1]) == MAX_LINE_BYTES
+    assert whole_lines(b"x" * MAX_LINE_BYTES + "é".encode()) == MAX_LINE_BYTES + 2
+    assert whole_lines(b"x" * MAX_LINE_BYTES + b"\x1b[3") == MAX_LINE_BYTES
+    assert whole_lines(b"x" * MAX_LINE_BYTES + b"\r1%") == MAX_LINE_BYTES + 1
+
+
+def test_many_broken_escapes_take_linear_time():
+    data = b"\x1b]" * 200_000
+    assert clean(data) == ""
