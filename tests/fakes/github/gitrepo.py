@@ -1,0 +1,134 @@
+"""A real bare git repository on disk, written without a checkout."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+ENVIRONMENT = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "LC_ALL": "C"}
+"""Nobody's own git configuration changes what a test sees."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A symbolic link as a file's content."""
+
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Submodule:
+    """A submodule entry as a file's content."""
+
+    sha: str
+
+
+Files = Mapping[str, str | bytes | Link | Submodule | None]
+"""Path to content. None removes the path."""
+
+
+class GitRepo:
+    """Commits go in by `git fast-import`; branches and pull refs are plain refs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def create(cls, folder: Path) -> GitRepo:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _git("init", "--bare", "--quiet", "--initial-branch=main", str(folder))
+        repo = cls(folder)
+        # GitHub serves any commit that it knows, not only the tips of branches
+        repo.run("config", "uploadpack.allowAnySHA1InWant", "true")
+        return repo
+
+    def fork(self, folder: Path) -> GitRepo:
+        other = GitRepo.create(folder)
+        other.run("fetch", "--quiet", str(self.folder), "refs/heads/*:refs/heads/*")
+        return other
+
+    def run(self, *argv: str, stdin: bytes = b"") -> bytes:
+        return _git("--git-dir", str(self.folder), *argv, stdin=stdin)
+
+    def commit(self, branch: str, files: Files, *, message: str, author: str, at: datetime, parent: str | None) -> str:
+        """A commit on top of `parent` (None: a root commit); the branch is moved there. Returns its id."""
+        who = f"{author} <{author}@users.noreply.example> {int(at.timestamp())} +0000"
+        # a null "from" lets fast-import start at any parent, also where the branch is elsewhere now
+        lines = [
+            f"commit refs/heads/{branch}".encode(),
+            b"mark :1",
+            f"author {who}".encode(),
+            f"committer {who}".encode(),
+        ]
+        lines.append(_data(message.encode()))
+        lines.append(f"from {parent}".encode() if parent else b"from " + b"0" * 40)
+        lines += [_change(path, content) for path, content in files.items()]
+        lines += [b"get-mark :1", b""]
+        output = self.run("fast-import", "--quiet", "--force", "--date-format=raw", stdin=b"\n".join(lines))
+        return output.decode().strip()
+
+    def fetch(self, other: GitRepo, sha: str) -> None:
+        """The commit and its history are here afterwards."""
+        self.run("fetch", "--quiet", str(other.folder), sha)
+
+    def set_ref(self, ref: str, sha: str) -> None:
+        self.run("update-ref", ref, sha)
+
+    def delete_ref(self, ref: str) -> None:
+        self.run("update-ref", "-d", ref)
+
+    def resolve(self, ref: str) -> str | None:
+        """The commit of a branch or commit id; None when there is none."""
+        try:
+            return self.run("rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}").decode().strip()
+        except subprocess.CalledProcessError:
+            return None
+
+    def tree(self, sha: str) -> list[dict[str, str | int]] | None:
+        """The entries of a tree, not of its subtrees, as the API names them; None when there is no such tree."""
+        try:
+            output = self.run("ls-tree", "-z", "--long", sha)
+        except subprocess.CalledProcessError:
+            return None
+        entries: list[dict[str, str | int]] = []
+        for line in output.decode().split("\0"):
+            if line:
+                head, path = line.split("\t", 1)
+                mode, kind, blob, size = head.split()
+                entry: dict[str, str | int] = {"path": path, "mode": mode, "type": kind, "sha": blob}
+                entries.append(entry | ({"size": int(size)} if kind == "blob" else {}))
+        return entries
+
+    def blob(self, sha: str) -> bytes | None:
+        """None when there is no such blob."""
+        try:
+            return self.run("cat-file", "blob", sha)
+        except subprocess.CalledProcessError:
+            return None
+
+
+def _git(*argv: str, stdin: bytes = b"") -> bytes:
+    env = {"PATH": os.defpath, **ENVIRONMENT}
+    return subprocess.run(["git", *argv], input=stdin, capture_output=True, check=True, timeout=30, env=env).stdout
+
+
+def _data(content: bytes) -> bytes:
+    return b"data %d\n%b" % (len(content), content)
+
+
+def _change(path: str, content: str | bytes | Link | Submodule | None) -> bytes:
+    match content:
+        case None:
+            return f"D {path}".encode()
+        case Submodule(sha):
+            return f"M 160000 {sha} {path}".encode()
+        case Link(target):
+            return f"M 120000 inline {path}\n".encode() + _data(target.encode())
+        case _:
+            raw = content.encode() if isinstance(content, str) else content
+            mode = "100755" if raw.startswith(b"#!") else "100644"
+            return f"M {mode} inline {path}\n".encode() + _data(raw)

@@ -1,0 +1,242 @@
+"""GitHub's JSON, shared by the API and the deliveries."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from tests.fakes.github.state import ROLES, Account, CheckRun, Comment, Issue, Pull, Reaction, Repo
+
+if TYPE_CHECKING:
+    from tests.fakes.github.fake import FakeGitHub
+
+Json = dict[str, Any]
+
+
+def time(at: datetime | None) -> str | None:
+    """Whole seconds, as GitHub writes them."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if at else None
+
+
+def user(github: FakeGitHub, account: Account) -> Json:
+    url = f"{github.api_url}/users/{account.login}"
+    return {
+        "login": account.login,
+        "id": account.id,
+        "node_id": f"U_{account.id}",
+        "avatar_url": f"{github.git_url}/avatars/{account.id}",
+        "gravatar_id": "",
+        "url": url,
+        "html_url": f"{github.git_url}/{account.login}",
+        "repos_url": f"{url}/repos",
+        "events_url": f"{url}/events{{/privacy}}",
+        "type": account.kind,
+        "site_admin": False,
+    }
+
+
+def app(github: FakeGitHub) -> Json:
+    return {
+        "id": github.app.id,
+        "slug": github.app.slug,
+        "node_id": f"A_{github.app.id}",
+        "owner": user(github, github.account("gpurun-owner")),
+        "name": github.app.slug,
+        "description": "",
+        "external_url": "https://example.com",
+        "html_url": f"{github.git_url}/apps/{github.app.slug}",
+        "created_at": "2026-01-01T00:00:00Z",
+        "updated_at": "2026-01-01T00:00:00Z",
+        "permissions": dict(github.app.permissions),
+        "events": sorted(github.app.events),
+    }
+
+
+def repo(github: FakeGitHub, it: Repo) -> Json:
+    return {
+        "id": it.id,
+        "node_id": f"R_{it.id}",
+        "name": it.name.split("/")[1],
+        "full_name": it.name,
+        "private": it.private,
+        "owner": user(github, it.owner),
+        "html_url": f"{github.git_url}/{it.name}",
+        "url": f"{github.api_url}/repos/{it.name}",
+        "clone_url": f"{github.git_url}/{it.name}.git",
+        "description": None,
+        "fork": it.parent is not None,
+        "default_branch": it.default_branch,
+        "visibility": "private" if it.private else "public",
+    }
+
+
+def pull(github: FakeGitHub, it: Pull) -> Json:
+    head_owner = it.head_repo.owner if it.head_repo else None
+    url = f"{github.api_url}/repos/{it.repo.name}/pulls/{it.number}"
+    page = f"{github.git_url}/{it.repo.name}/pull/{it.number}"
+    return {
+        "url": url,
+        "id": it.id,
+        "node_id": f"PR_{it.id}",
+        "html_url": page,
+        "diff_url": f"{page}.diff",
+        "patch_url": f"{page}.patch",
+        "number": it.number,
+        "state": it.state,
+        "locked": False,
+        "title": it.title,
+        "user": user(github, it.author),
+        "body": it.body or None,
+        "created_at": time(it.created_at),
+        "updated_at": time(it.created_at),
+        "closed_at": None,
+        "merged_at": time(it.merged_at),
+        "merged": it.merged_at is not None,
+        "mergeable": None,
+        "draft": it.draft,
+        "author_association": "CONTRIBUTOR",
+        "head": {
+            "label": it.head_label,
+            "ref": it.head_branch,
+            "sha": it.head_sha,
+            "user": user(github, head_owner) if head_owner else None,
+            "repo": repo(github, it.head_repo) if it.head_repo else None,
+        },
+        "base": {
+            "label": f"{it.repo.owner.login}:{it.base_branch}",
+            "ref": it.base_branch,
+            "sha": it.base_sha,
+            "user": user(github, it.repo.owner),
+            "repo": repo(github, it.repo),
+        },
+    }
+
+
+def issue(github: FakeGitHub, it: Issue) -> Json:
+    page = f"{github.git_url}/{it.repo.name}"
+    url = f"{github.api_url}/repos/{it.repo.name}/issues/{it.number}"
+    kind = "pull" if isinstance(it, Pull) else "issues"
+    body: Json = {
+        "url": url,
+        "comments_url": f"{url}/comments",
+        "html_url": f"{page}/{kind}/{it.number}",
+        "id": it.id,
+        "node_id": f"I_{it.id}",
+        "number": it.number,
+        "title": it.title,
+        "user": user(github, it.author),
+        "labels": [],
+        "state": it.state,
+        "locked": False,
+        "comments": len(it.comments),
+        "created_at": time(it.created_at),
+        "updated_at": time(it.created_at),
+        "author_association": "CONTRIBUTOR",
+        "body": it.body or None,
+    }
+    if isinstance(it, Pull):
+        page = f"{page}/pull/{it.number}"
+        body["draft"] = it.draft
+        body["pull_request"] = {
+            "url": f"{github.api_url}/repos/{it.repo.name}/pulls/{it.number}",
+            "html_url": page,
+            "diff_url": f"{page}.diff",
+            "patch_url": f"{page}.patch",
+            "merged_at": time(it.merged_at),
+        }
+    return body
+
+
+def comment(github: FakeGitHub, it: Comment) -> Json:
+    kind = "pull" if isinstance(it.on, Pull) else "issues"
+    issue_url = f"{github.api_url}/repos/{it.on.repo.name}/issues"
+    return {
+        "url": f"{issue_url}/comments/{it.id}",
+        "html_url": f"{github.git_url}/{it.on.repo.name}/{kind}/{it.on.number}#issuecomment-{it.id}",
+        "issue_url": f"{issue_url}/{it.on.number}",
+        "id": it.id,
+        "node_id": f"IC_{it.id}",
+        "user": user(github, it.author),
+        "created_at": time(it.created_at),
+        "updated_at": time(it.updated_at),
+        "author_association": "NONE" if it.app_id else "CONTRIBUTOR",
+        "body": it.body,
+        "performed_via_github_app": app(github) if it.app_id else None,
+    }
+
+
+def reaction(github: FakeGitHub, it: Reaction) -> Json:
+    return {
+        "id": it.id,
+        "node_id": f"RE_{it.id}",
+        "user": user(github, it.author),
+        "content": it.content,
+        "created_at": time(github.clock.now()),
+    }
+
+
+def permission(github: FakeGitHub, it: Repo, account: Account) -> Json:
+    role = it.role_of(account.login)
+    rank = ROLES.index(role)
+    # the old field knows four words only
+    coarse = {"triage": "read", "maintain": "write"}.get(role, role)
+    names = ("pull", "triage", "push", "maintain", "admin")
+    rights = {name: rank >= needed for needed, name in enumerate(names, start=1)}
+    return {
+        "permission": coarse,
+        "role_name": role,
+        "user": user(github, account) | {"permissions": rights, "role_name": role},
+    }
+
+
+def check(github: FakeGitHub, it: CheckRun) -> Json:
+    url = f"{github.api_url}/repos/{it.repo.name}/check-runs/{it.id}"
+    pulls = [one for one in it.repo.pulls.values() if one.head_sha == it.head_sha and one.head_repo is it.repo]
+    return {
+        "id": it.id,
+        "node_id": f"CR_{it.id}",
+        "name": it.name,
+        "head_sha": it.head_sha,
+        "external_id": it.external_id,
+        "url": url,
+        "html_url": f"{github.git_url}/{it.repo.name}/runs/{it.id}",
+        "details_url": it.details_url,
+        "status": it.status,
+        "conclusion": it.conclusion,
+        "started_at": time(it.started_at),
+        "completed_at": time(it.completed_at),
+        "output": {
+            "title": it.title or None,
+            "summary": it.summary or None,
+            "text": it.text or None,
+            "annotations_count": len(it.annotations),
+            "annotations_url": f"{url}/annotations",
+        },
+        "check_suite": {"id": it.id + 1},
+        "app": app(github),
+        # GitHub names no pull request whose head is in a fork
+        "pull_requests": [{"id": one.id, "number": one.number, "url": ""} for one in pulls],
+    }
+
+
+def comment_event(github: FakeGitHub, action: str, it: Comment, *, sender: Account, before: str) -> Json:
+    event: Json = {
+        "action": action,
+        "issue": issue(github, it.on),
+        "comment": comment(github, it),
+        "sender": user(github, sender),
+    }
+    if action == "edited":
+        event["changes"] = {"body": {"from": before}}
+    return event
+
+
+def pull_event(github: FakeGitHub, action: str, it: Pull, *, sender: Account) -> Json:
+    return {"action": action, "number": it.number, "pull_request": pull(github, it), "sender": user(github, sender)}
+
+
+def check_event(github: FakeGitHub, action: str, it: CheckRun, *, sender: Account, identifier: str = "") -> Json:
+    event: Json = {"action": action, "check_run": check(github, it), "sender": user(github, sender)}
+    if identifier:
+        event["requested_action"] = {"identifier": identifier}
+    return event
