@@ -1,0 +1,259 @@
+"""One bare mirror per repository, which holds exactly the commits that runs need."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import fcntl
+import os
+import re
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+
+from gpurun.adapters.git.process import PIECE_BYTES, Ended, end, isolated_environment, run_git, start_git
+from gpurun.domain.errors import PinNotFound, SourceUnavailable
+from gpurun.domain.forge import GitSource
+from gpurun.domain.ids import CommitSha, RepoName, TreeSha
+
+# The archive is the tree, byte for byte: no attribute of the tree may drop, rewrite or convert a file.
+# `info/attributes` outranks every `.gitattributes`; `git archive` reads both.
+_ATTRIBUTES = "* -export-ignore -export-subst -text -eol -crlf -ident -filter -working-tree-encoding\n"
+
+_CONFIG = (
+    ("core.hooksPath", os.devnull),
+    ("core.attributesFile", os.devnull),
+    ("core.fsync", "committed"),
+    ("credential.helper", ""),
+    ("fetch.fsckObjects", "true"),
+    # Old but harmless shapes that GitHub itself still serves.
+    ("fetch.fsck.zeroPaddedFilemode", "warn"),
+    ("fetch.fsck.badTimezone", "warn"),
+    ("fetch.recurseSubmodules", "false"),
+    ("gc.auto", "0"),
+    ("maintenance.auto", "false"),
+    # An Authorization header must not follow a redirect to another host.
+    ("http.followRedirects", "false"),
+    ("protocol.version", "2"),
+    ("tar.umask", "0022"),
+)
+
+# For a folder as source: commits that no ref reaches, in a checkout of another user. Variables do not get there
+# (git clears GIT_CONFIG_* before it starts a local upload-pack), an option of the started program does.
+_LOCAL_UPLOAD_PACK = "git -c uploadpack.allowAnySHA1InWant=true -c 'safe.directory=*' upload-pack"
+
+_NO_SUCH_COMMIT = ("not our ref", "unadvertised object", "couldn't find remote ref", "no such remote ref")
+_REFUSED_OBJECTS = ("fsck error", "in packed object")
+_LOCAL_TIMEOUT_S = 30.0
+_MAX_PACKS = 50
+
+
+class GitMirrors:
+    """`ports.bytes.Git` in `folder`: `<folder>/<owner>/<name>.git`.
+
+    `fetch_timeout_s` bounds one fetch over the network, `idle_timeout_s` the silence of `git archive`.
+    `extra_environment` is for what the network needs (`https_proxy`, `GIT_SSL_CAINFO`).
+    Fetched commits are held by `refs/gpurun/<sha>`; submodules and LFS content are not fetched.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        fetch_timeout_s: float = 120.0,
+        idle_timeout_s: float = 30.0,
+        extra_environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._folder = folder
+        self._fetch_timeout_s = fetch_timeout_s
+        self._idle_timeout_s = idle_timeout_s
+        self._extra = dict(extra_environment or {})
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def fetch(self, source: GitSource, repo: RepoName, sha: CommitSha) -> TreeSha:
+        mirror = self._mirror(repo)
+        async with self._locks[repo]:
+            tree = await self._tree(mirror, sha)
+            if tree is not None:
+                return tree
+            with _only_writer(mirror) as lock_fd:
+                await self._prepare(mirror)
+                await self._fetch(mirror, source, repo, sha, lock_fd)
+                await self._keep(mirror, repo, sha)
+                await self._tidy(mirror)
+            tree = await self._tree(mirror, sha)
+        if tree is None:
+            raise SourceUnavailable(f"the mirror of {repo} lost commit {sha} right after it was fetched")
+        return tree
+
+    async def archive(self, repo: RepoName, sha: CommitSha) -> AsyncIterator[bytes]:
+        """Pieces of at most 256 KiB. Raises SourceUnavailable, also in the middle, when git fails or falls silent."""
+        mirror = self._mirror(repo)
+        process = await start_git(
+            *_in(mirror), "archive", "--format=tar", "--end-of-options", sha, environment=self._environment()
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            while piece := await asyncio.wait_for(process.stdout.read(PIECE_BYTES), self._idle_timeout_s):
+                yield piece
+            said = await asyncio.wait_for(process.stderr.read(), self._idle_timeout_s)
+            code = await asyncio.wait_for(process.wait(), self._idle_timeout_s)
+        except TimeoutError as exc:
+            raise SourceUnavailable(f"git archive of {repo} at {sha} fell silent") from exc
+        finally:
+            await end(process)
+        if code != 0:
+            words = _last_words(said.decode("utf-8", "replace"))
+            raise SourceUnavailable(f"git archive of {repo} at {sha} failed: {words}")
+
+    async def _tree(self, mirror: Path, sha: CommitSha) -> TreeSha | None:
+        """The tree of a commit that an earlier fetch completed and kept."""
+        if not _is_prepared(mirror):
+            return None
+        done = await self._git(mirror, "rev-parse", "--verify", "--quiet", f"refs/gpurun/{sha}^{{tree}}")
+        return TreeSha(done.stdout.decode().strip()) if done.code == 0 else None
+
+    async def _prepare(self, mirror: Path) -> None:
+        """An empty mirror; one that was being made when a process died is finished."""
+        if _is_prepared(mirror):
+            return
+        argv = ("init", "--quiet", "--bare", "--template=", "--initial-branch=gpurun", "--", str(mirror))
+        try:
+            done = await run_git(*argv, environment=self._environment(), timeout_s=_LOCAL_TIMEOUT_S)
+        except TimeoutError as exc:
+            raise SourceUnavailable(f"git init of {mirror} took too long") from exc
+        if done.code != 0:
+            raise SourceUnavailable(f"a mirror cannot be made in {mirror.parent}: {_last_words(done.stderr)}")
+        await asyncio.to_thread(_write_attributes, mirror)
+
+    async def _fetch(self, mirror: Path, source: GitSource, repo: RepoName, sha: CommitSha, lock_fd: int) -> None:
+        """The objects of one commit are in the mirror afterwards. While a child of git lives, `lock_fd` is locked."""
+        argv = ["fetch", "--quiet", "--depth=1", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"]
+        if source.url.startswith(("/", "file://")):
+            argv.append(f"--upload-pack={_LOCAL_UPLOAD_PACK}")
+        environment = self._environment(source)
+        try:
+            done = await run_git(
+                *_in(mirror), *argv, "--", source.url, sha,
+                environment=environment, timeout_s=self._fetch_timeout_s, pass_fds=(lock_fd,),
+            )  # fmt: skip
+        except TimeoutError as exc:
+            raise SourceUnavailable(f"fetching {repo} took longer than {self._fetch_timeout_s:g} s") from exc
+        if done.code != 0:
+            raise _fetch_error(done, source, repo, sha)
+
+    async def _keep(self, mirror: Path, repo: RepoName, sha: CommitSha) -> None:
+        """A ref, so that no clean-up drops the commit. A tag or a tree with that id is refused."""
+        kind = await self._git(mirror, "cat-file", "-t", sha)
+        if kind.stdout.strip() != b"commit":
+            raise PinNotFound(f"{sha} is not a commit of {repo}")
+        kept = await self._git(mirror, "update-ref", f"refs/gpurun/{sha}", sha)
+        if kept.code != 0:
+            raise SourceUnavailable(f"the mirror of {repo} cannot keep {sha}: {_last_words(kept.stderr)}")
+
+    async def _tidy(self, mirror: Path) -> None:
+        """Each fetch leaves a pack; many packs make every call slow. Best effort: the next fetch tries again."""
+        if _pack_count(mirror) < _MAX_PACKS:
+            return
+        with contextlib.suppress(TimeoutError):
+            argv = ("repack", "-a", "-d", "--quiet")
+            await run_git(*_in(mirror), *argv, environment=self._environment(), timeout_s=self._fetch_timeout_s)
+
+    async def _git(self, mirror: Path, *argv: str) -> Ended:
+        try:
+            return await run_git(*_in(mirror), *argv, environment=self._environment(), timeout_s=_LOCAL_TIMEOUT_S)
+        except TimeoutError as exc:
+            raise SourceUnavailable(f"git {argv[0]} in {mirror} took longer than {_LOCAL_TIMEOUT_S:g} s") from exc
+
+    def _environment(self, source: GitSource | None = None) -> dict[str, str]:
+        config = list(_CONFIG)
+        if source is not None and source.authorization is not None:
+            config.append(("http.extraHeader", f"Authorization: {source.authorization.get_secret_value()}"))
+        return isolated_environment(self._folder / ".home", config, self._extra)
+
+    def _mirror(self, repo: RepoName) -> Path:
+        owner, name = repo.split("/")
+        if owner.startswith(".") or name in {".", ".."}:
+            raise PinNotFound(f"{repo!r} is not a repository (owner/name)")
+        return self._folder / owner / f"{name}.git"
+
+
+def _in(mirror: Path) -> tuple[str, ...]:
+    return ("--git-dir", str(mirror), "--literal-pathspecs")
+
+
+def _is_prepared(mirror: Path) -> bool:
+    try:
+        return (mirror / "info" / "attributes").read_text() == _ATTRIBUTES
+    except OSError:
+        return False
+
+
+def _pack_count(mirror: Path) -> int:
+    return sum(1 for _ in mirror.glob("objects/pack/*.pack"))
+
+
+def _write_attributes(mirror: Path) -> None:
+    """The last step of making a mirror, so its presence says that the others are done."""
+    (mirror / "info").mkdir(exist_ok=True)
+    draft = mirror / "info" / "attributes.new"
+    draft.write_text(_ATTRIBUTES)
+    draft.rename(mirror / "info" / "attributes")
+
+
+@contextlib.contextmanager
+def _only_writer(mirror: Path) -> Iterator[int]:
+    """Holds the mirror against other processes; yields the locked descriptor.
+
+    The kernel drops the lock when its last holder dies, so git's own lock files found under it are leftovers of a
+    killed process. Raises SourceUnavailable when another process is fetching.
+    """
+    mirror.parent.mkdir(parents=True, exist_ok=True)
+    lock_fd = os.open(mirror.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            raise SourceUnavailable(f"another process is fetching into {mirror}", retry_after_s=2.0) from exc
+        for leftover in (*mirror.glob("*.lock"), *mirror.glob("refs/gpurun/*.lock")):
+            leftover.unlink(missing_ok=True)
+        yield lock_fd
+    finally:
+        os.close(lock_fd)
+
+
+def _fetch_error(done: Ended, source: GitSource, repo: RepoName, sha: CommitSha) -> PinNotFound | SourceUnavailable:
+    said = done.stderr
+    if any(words in said for words in _NO_SUCH_COMMIT):
+        return PinNotFound(f"{repo} has no commit {sha}. It may have been force-pushed away; push and ask again.")
+    words = _last_words(_without_secrets(said, source))
+    if any(phrase in said for phrase in _REFUSED_OBJECTS):
+        return PinNotFound(f"commit {sha} of {repo} holds objects that git refuses: {words}")
+    return SourceUnavailable(f"{repo} cannot be fetched: {words}")
+
+
+def _without_secrets(text: str, source: GitSource) -> str:
+    """`text` without the credential in any form that git or curl could print."""
+    text = re.sub(r"//[^/@\s]+@", "//***@", text)
+    if source.authorization is None:
+        return text
+    for word in source.authorization.get_secret_value().split():
+        for form in (word, *_decoded(word)):
+            text = text.replace(form, "***") if len(form) >= 6 else text
+    return text
+
+
+def _decoded(word: str) -> tuple[str, ...]:
+    """User and password of a basic credential."""
+    try:
+        plain = base64.b64decode(word, validate=True).decode()
+    except ValueError:
+        return ()
+    return (plain, *plain.split(":", 1))
+
+
+def _last_words(said: str) -> str:
+    """The last lines of stderr as one short line."""
+    return " ".join(said.split())[-300:] or "git said nothing"
