@@ -1,1 +1,1 @@
-"""Stage: a comment becomes commands. Pure."""
+"""A comment's text becomes commands. Pure."""

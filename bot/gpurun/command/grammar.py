@@ -1,0 +1,127 @@
+"""The one table of commands. Parser, help text and reference page are derived from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gpurun.domain.command import WORDS_PLANNED, Cancel, Command, Help, RunJob
+from gpurun.domain.errors import Bug
+
+
+class Who(StrEnum):
+    """Permission class."""
+
+    RUN = "run"
+    """Write access to the repository."""
+    OWN_RUN = "own-run"
+    """Write access, or the person who started the run."""
+    ANYONE = "anyone"
+
+
+class Argument(StrEnum):
+    """What may stand behind the word."""
+
+    NONE = ""
+    JOB = "<job>"
+    OPTIONAL_JOB = "[job]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One command."""
+
+    word: str
+    argument: Argument
+    who: Who
+    help: str
+    """One sentence."""
+    make: Callable[[str | None], Command]
+    """From the job's name, or None."""
+    short: str = ""
+    """A shorter way to type the same, without the prefix; empty for none. `" "` is the bare prefix."""
+
+    def usage(self, prefix: str = "/gpurun") -> tuple[str, ...]:
+        """Every way to type it, shortest first."""
+        full = f"{prefix} {self.word} {self.argument}".rstrip()
+        return (f"{prefix} {self.short}".rstrip(), full) if self.short else (full,)
+
+
+def _run(job: str | None) -> Command:
+    if job is None:
+        raise Bug("the table lets `run` through without a job")
+    return RunJob(job)
+
+
+TABLE: tuple[Entry, ...] = (
+    Entry(
+        word="run",
+        argument=Argument.JOB,
+        who=Who.RUN,
+        help="Run a job of `.gpurun.yml` at the newest commit of this pull request.",
+        make=_run,
+        short=Argument.JOB,
+    ),
+    Entry(
+        word="cancel",
+        argument=Argument.OPTIONAL_JOB,
+        who=Who.OWN_RUN,
+        help="Stop the running job of that name, or everything that runs for this pull request.",
+        make=Cancel,
+    ),
+    Entry(
+        word="help",
+        argument=Argument.NONE,
+        who=Who.ANYONE,
+        help="Show the commands and the jobs.",
+        make=lambda _: Help(),
+        short=" ",
+    ),
+)
+
+BY_WORD = {entry.word: entry for entry in TABLE}
+
+WHO_TEXT = {
+    Who.RUN: "people with write access",
+    Who.OWN_RUN: "people with write access, and whoever started the run",
+    Who.ANYONE: "anyone",
+}
+
+PLANNED = WORDS_PLANNED
+
+
+def entry_of(command: Command) -> Entry:
+    """The row of the table that a command came from."""
+    match command:
+        case RunJob():
+            return BY_WORD["run"]
+        case Cancel():
+            return BY_WORD["cancel"]
+        case Help():
+            return BY_WORD["help"]
+
+
+def render(command: Command, *, prefix: str = "/gpurun") -> str:
+    """The shortest line that parses to this command."""
+    match command:
+        case RunJob(job):
+            return f"{prefix} {job}"
+        case Cancel(None):
+            return f"{prefix} cancel"
+        case Cancel(job):
+            return f"{prefix} cancel {job}"
+        case Help():
+            return f"{prefix} help"
+
+
+def help_text(jobs: tuple[str, ...] = (), *, prefix: str = "/gpurun") -> str:
+    """Markdown for a comment; no line of it is a command."""
+    lines = ["| comment | what it does | who |", "|---|---|---|"]
+    for entry in TABLE:
+        typed = " or ".join(f"`{usage}`" for usage in entry.usage(prefix))
+        lines.append(f"| {typed} | {entry.help} | {WHO_TEXT[entry.who]} |")
+    if jobs:
+        lines += ["", "Jobs here: " + ", ".join(f"`{job}`" for job in jobs) + "."]
+    lines += ["", "Write the command at the start of a line of a new comment; edits of old comments start nothing."]
+    return "\n".join(lines)

@@ -1,0 +1,141 @@
+"""What the command lines of a comment mean."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+from gpurun.command.grammar import BY_WORD, PLANNED, Argument, Entry, render
+from gpurun.command.lines import INVISIBLE, Line, command_lines
+from gpurun.domain.command import Command, Help, RunJob
+from gpurun.domain.errors import CommandError
+
+MAX_COMMANDS = 5
+"""Lines of one comment that count."""
+
+_JOB = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9_-])?")
+_ZERO_WIDTH = re.compile(f"[{INVISIBLE}]")
+_DIRECTION = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def parse(body: str, *, prefix: str = "/gpurun") -> tuple[Command | CommandError, ...]:
+    """One item per command line, in order; nothing for a comment that is not ours.
+
+    At most five lines count, and a repeated command counts once; one CommandError each says so. A line that starts
+    with the prefix never ends in silence.
+    """
+    lines = command_lines(body, prefix)
+    found: list[Command | CommandError] = []
+    for line in lines[:MAX_COMMANDS]:
+        item = _parse_line(line, prefix)
+        if isinstance(item, CommandError) or item not in found:
+            found.append(item)
+        else:
+            found.append(CommandError(f"`{render(item, prefix=prefix)}` is written more than once; it counts once."))
+    if len(lines) > MAX_COMMANDS:
+        left = len(lines) - MAX_COMMANDS
+        found.append(
+            CommandError(
+                f"A comment holds at most {MAX_COMMANDS} commands; the last {left} of this one "
+                f"{'was' if left == 1 else 'were'} not read.",
+                hint="Write them in another comment.",
+            )
+        )
+    return tuple(found)
+
+
+def suggest(word: str, jobs: Iterable[str]) -> str | None:
+    """The job or command word that was probably meant."""
+    names = [*jobs, *BY_WORD]
+    close = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.6)
+    return close[0] if close else None
+
+
+def _parse_line(line: Line, prefix: str) -> Command | CommandError:
+    if line.problem:
+        return CommandError(f"A line with `{prefix}` was not read: {line.problem}.")
+    if _DIRECTION.search(line.rest):
+        return CommandError(
+            f"A line with `{prefix}` holds invisible characters that change the direction of text.",
+            hint="Type it anew instead of pasting it.",
+        )
+    words = _words(line.rest)
+    return _parse_words(words[0], words[1:], prefix) if words else Help()
+
+
+def _parse_words(word: str, rest: list[str], prefix: str) -> Command | CommandError:
+    entry = BY_WORD.get(word.lower())
+    if entry is not None:
+        return _with_argument(entry, rest, prefix)
+    if word.lower() in PLANNED:
+        return CommandError(f"`{prefix} {word.lower()}` is not in this version.", hint=_try_help(prefix))
+    meant = suggest(word, ()) if rest else None
+    if meant is not None:
+        return CommandError(f"{_shown(word)} is no command. Did you mean `{prefix} {meant}`?", hint=_try_help(prefix))
+    return _bad_job(word, prefix) or _unexpected(rest, prefix) or RunJob(word)
+
+
+def _words(rest: str) -> list[str]:
+    """Split at spaces of every kind. A zero-width character right behind the prefix separates, elsewhere it is none.
+
+    Punctuation that ends the line ends the sentence: no job name ends with it.
+    """
+    text = _ZERO_WIDTH.sub("", rest.lstrip(INVISIBLE)).strip()
+    return text.rstrip(".,:;!?").split()
+
+
+def _with_argument(entry: Entry, rest: list[str], prefix: str) -> Command | CommandError:
+    if entry.argument is Argument.NONE:
+        # somebody who asks for help gets help, whatever stands behind the word
+        return entry.make(None)
+    if not rest:
+        if entry.argument is Argument.OPTIONAL_JOB:
+            return entry.make(None)
+        return CommandError(f"`{prefix} {entry.word}` needs the name of a job.", hint=_try_help(prefix))
+    job, *more = rest
+    return _bad_job(job, prefix) or _unexpected(more, prefix) or entry.make(job)
+
+
+def _bad_job(word: str, prefix: str) -> CommandError | None:
+    if _JOB.fullmatch(word):
+        return None
+    if "=" in word or word.startswith("-"):
+        return _unexpected([word], prefix)
+    if "," in word or "*" in word:
+        return CommandError(
+            f"{_shown(word)}: several jobs in one line are not in this version.", hint="Write one line for each job."
+        )
+    if word.startswith("<") and word.endswith(">"):
+        return CommandError(f"Write the name of a job in place of {_shown(word)}.", hint=_try_help(prefix))
+    lower = word.lower()
+    if _JOB.fullmatch(lower):
+        return CommandError(f"Job names are lower case: `{prefix} {lower}`.")
+    return CommandError(
+        f"{_shown(word)} cannot be the name of a job: lower-case letters, digits, `.`, `_` and `-`, at most 63.",
+        hint=_try_help(prefix),
+    )
+
+
+def _unexpected(words: list[str], prefix: str) -> CommandError | None:
+    if not words:
+        return None
+    word = words[0]
+    if word.lower() == prefix:
+        return CommandError("Write each command on a line of its own.")
+    key, is_argument, _ = word.partition("=")
+    if is_argument:
+        return CommandError(f"Arguments such as {_shown(key + '=…')} are not in this version.")
+    if word.startswith("-"):
+        return CommandError(f"Options such as {_shown(word)} are not in this version.")
+    return CommandError(f"{_shown(word)} is not understood here.", hint="Write other text on another line.")
+
+
+def _try_help(prefix: str) -> str:
+    return f"`{prefix} help` shows what can be typed."
+
+
+def _shown(word: str) -> str:
+    """A word of the comment as inline code, short, without anything that could end the code."""
+    clean = "".join(c if c.isprintable() and c not in "`|" else "·" for c in word)
+    return f"`{clean[:40]}{'…' if len(clean) > 40 else ''}`"

@@ -1,0 +1,48 @@
+"""The reference page of the commands, from the table."""
+
+from __future__ import annotations
+
+from gpurun.command.grammar import PLANNED, TABLE, WHO_TEXT
+from gpurun.command.parse import MAX_COMMANDS
+
+
+def commands_page() -> str:
+    """Text of `docs/reference/commands.md`."""
+    rows = [
+        f"| {' or '.join(f'`{usage}`' for usage in entry.usage())} | {entry.help} | {WHO_TEXT[entry.who]} |"
+        for entry in TABLE
+    ]
+    planned = ", ".join(f"`{word}`" for word in PLANNED)
+    return "\n".join(
+        [
+            "# Commands",
+            "",
+            "<!-- Generated from bot/gpurun/command/grammar.py. Write it anew with `make docs`. -->",
+            "",
+            "Write a command as a line of a new comment on a pull request.",
+            "",
+            "| Comment | What it does | Who |",
+            "|---|---|---|",
+            *rows,
+            "",
+            "Not in this version, and answered so: "
+            + planned
+            + "; arguments such as `gpu=…`; several jobs in one line.",
+            "",
+            "## Which lines count",
+            "",
+            "- A line that starts with `/gpurun`, also inside a list item; up to three spaces may stand before it.",
+            f"- At most {MAX_COMMANDS} lines of a comment. A repeated command counts once. One reply covers them all.",
+            "- Not lines in quotes, in code (fenced, indented or inline), or in HTML comments, and not `- /gpurun …`.",
+            "  To show a command without running it, put it in backquotes.",
+            "- Inside an HTML block such as `<details>`, put an empty line before the command.",
+            "- A full stop, comma or exclamation mark at the end of the line is not part of the name.",
+            "- Only new comments count: an edit starts nothing. Comments by bots never count.",
+            "",
+            "## Who may",
+            "",
+            "Write access is asked from GitHub for every command; being a member or an author gives nothing by itself.",
+            "Code of a fork does not run in this version, whoever asks.",
+            "",
+        ]
+    )

@@ -1,0 +1,249 @@
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpurun.command.grammar import TABLE, help_text, render
+from gpurun.command.parse import parse, suggest
+from gpurun.domain.command import RESERVED_WORDS, Cancel, Command, Help, RunJob
+from gpurun.domain.errors import CommandError
+
+SMOKE = RunJob("smoke")
+
+
+def told(body):
+    """Commands as they are, errors as their text."""
+    return [f"{i.message} {i.hint}".strip() if isinstance(i, CommandError) else i for i in parse(body)]
+
+
+def the_error(body):
+    (item,) = parse(body)
+    assert isinstance(item, CommandError), item
+    return f"{item.message} {item.hint}".strip()
+
+
+@pytest.mark.parametrize(
+    ("body", "command"),
+    [
+        ("/gpurun smoke", SMOKE),
+        ("/gpurun run smoke", SMOKE),
+        ("/gpurun smoke-test.v2", RunJob("smoke-test.v2")),
+        ("/gpurun snake_case_name", RunJob("snake_case_name")),
+        ("/gpurun run 2fast", RunJob("2fast")),
+        ("/gpurun cancel", Cancel()),
+        ("/gpurun cancel smoke", Cancel("smoke")),
+        ("/gpurun", Help()),
+        ("/gpurun help", Help()),
+        ("/gpurun help me please", Help()),
+        ("/gpurun ?", Help()),
+        ("/gpurun Help", Help()),
+        ("/GPURUN smoke", SMOKE),
+    ],
+)
+def test_commands(body, command):
+    assert parse(body) == (command,)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "/gpurun smoke\r\nplease, on the new weights\r\n",
+        "/gpurun smoke\rplease",
+        "first\n\n/gpurun smoke\n\nlast",
+        "first\n/gpurun smoke\nlast",
+        "text\n    /gpurun smoke",
+        "   /gpurun   smoke  ",
+        "/gpurun smoke.",
+        "/gpurun smoke!",
+        "/gpurun smoke ?",
+        "/gpurun\u00a0smoke",
+        "\u00a0/gpurun smoke",
+        "/gpurun\u3000smoke",
+        "\u200b/gpurun smoke",
+        "\ufeff/gpurun smoke",
+        "\u200d/gpurun smoke",
+        "/gpurun\u200bsmoke",
+        "/gpurun smo\u200bke",
+        "/gpurun smoke\ufeff",
+        "/gpurun\tsmoke",
+        "- done\n- also done\n/gpurun smoke",
+        "1. done\n   /gpurun smoke",
+        "/gpurun smoke\n---\nunderlined like a heading",
+        "> quoted\n\n/gpurun smoke",
+        "```\ncode\n```\n/gpurun smoke",
+        "<!-- note -->\n\n/gpurun smoke",
+        "<details>\n\n/gpurun smoke\n\n</details>",
+        "<blockquote>said</blockquote>\n\n/gpurun smoke",
+        "*stars\n/gpurun smoke\nstars*",
+    ],
+)
+def test_forms_that_are_one_smoke(body):
+    assert parse(body) == (SMOKE,)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "hello",
+        "/gpurunner smoke",
+        "/gpurun-stg smoke",
+        "/gpurun2 smoke",
+        "/gpurun/smoke",
+        "/gpurun.yml is the file",
+        "/gрurun smoke",
+        "please /gpurun smoke",
+        "- /gpurun smoke",
+        "`/gpurun smoke`",
+        "\\/gpurun smoke",
+        "> /gpurun full\n\nwhy so expensive?",
+        "> > /gpurun full",
+        "> said\n/gpurun smoke",
+        ">said\u2028\u2028/gpurun smoke",
+        "- > said\n/gpurun smoke",
+        "```\n/gpurun smoke\n```",
+        "```\n/gpurun smoke",
+        "~~~sh\n/gpurun smoke\n~~~",
+        "- list\n  ```\n  /gpurun smoke\n  ```",
+        "    /gpurun smoke",
+        "\t/gpurun smoke",
+        "code `spans\n/gpurun smoke\nlines` too",
+        "<!--\n/gpurun smoke\n-->",
+        "<!-- open\n\n/gpurun smoke",
+        "text <!--\n/gpurun smoke\n--> text",
+        "<pre>\n/gpurun smoke\n</pre>",
+        "<blockquote>\n/gpurun smoke\n</blockquote>",
+        "<blockquote>\n\n/gpurun smoke\n\n</blockquote>",
+        "text <code>\n/gpurun smoke\n</code>",
+        '[a](http://x.test "title\n/gpurun smoke\nend")',
+        "![text\n/gpurun smoke\nend](http://x.test)",
+        "[ref]:\n/gpurun",
+        "Usage: `/gpurun smoke`",
+    ],
+)
+def test_lines_that_are_not_ours(body):
+    assert parse(body) == ()
+
+
+@pytest.mark.parametrize(
+    ("body", "part"),
+    [
+        ("/gpurun run", "needs the name of a job"),
+        ("/gpurun smoke gpu=a100", "Arguments such as `gpu=…` are not in this version."),
+        ("/gpurun gpu=a100", "Arguments such as `gpu=…` are not in this version."),
+        ('/gpurun smoke --env "A=$(id)"', "Options such as `--env` are not in this version."),
+        ("/gpurun smoke please", "`please` is not understood here. Write other text on another line."),
+        ("/gpurun smoke; rm -rf", "`smoke;` cannot be the name of a job"),
+        ("/gpurun smoke; curl x", "`smoke;` cannot be the name of a job"),
+        ("/gpurun $(id)", "cannot be the name of a job"),
+        ("/gpurun `smoke`", "cannot be the name of a job"),
+        ("/gpurun Smoke", "Job names are lower case: `/gpurun smoke`."),
+        ("/gpurun smoke,eval", "several jobs in one line are not in this version"),
+        ("/gpurun ev*", "several jobs in one line are not in this version"),
+        ("/gpurun <job>", "Write the name of a job in place of `<job>`."),
+        ("/gpurun rnu smoke", "`rnu` is no command. Did you mean `/gpurun run`?"),
+        ("/gpurun smoke\u2028/gpurun full", "Write each command on a line of its own."),
+        ("/gpurun smoke /gpurun full", "Write each command on a line of its own."),
+        ("/gpurun \u202eekoms", "change the direction of text"),
+        ("/gpurun cancel a b", "`b` is not understood here."),
+        ("/gpurun " + "x" * 64, "cannot be the name of a job"),
+        ("/gpurun " + "x" * 10_000, "cannot be the name of a job"),
+        ("<details>\n/gpurun smoke\n</details>", "put an empty line before it"),
+        ("/gpurun smoke\n" + "x" * 20_000, "its paragraph is very long"),
+    ],
+)
+def test_lines_that_cannot_be_understood_say_why(body, part):
+    assert part in the_error(body)
+
+
+@pytest.mark.parametrize("word", sorted(RESERVED_WORDS - {entry.word for entry in TABLE}))
+def test_planned_commands_say_not_in_this_version(word):
+    assert the_error(f"/gpurun {word} x sha=1") == (
+        f"`/gpurun {word}` is not in this version. `/gpurun help` shows what can be typed."
+    )
+
+
+def test_the_table_and_the_reserved_words_agree():
+    assert {entry.word for entry in TABLE} <= RESERVED_WORDS
+
+
+def test_several_commands_with_crlf_are_each_read_once():
+    assert told("/gpurun smoke\r\n/gpurun eval\r\n/gpurun smoke") == [
+        SMOKE,
+        RunJob("eval"),
+        "`/gpurun smoke` is written more than once; it counts once.",
+    ]
+
+
+def test_run_and_its_short_form_are_the_same_command():
+    assert parse("/gpurun smoke\n/gpurun run smoke")[0] == SMOKE
+    assert isinstance(parse("/gpurun smoke\n/gpurun run smoke")[1], CommandError)
+
+
+def test_a_sixth_command_is_refused_and_the_first_five_stand():
+    body = "\n".join(f"/gpurun job{n}" for n in range(7))
+    assert told(body) == [
+        *(RunJob(f"job{n}") for n in range(5)),
+        "A comment holds at most 5 commands; the last 2 of this one were not read. Write them in another comment.",
+    ]
+
+
+def test_another_prefix_is_another_bot():
+    assert parse("/gpurun-stg smoke\n/gpurun eval", prefix="/gpurun-stg") == (SMOKE,)
+
+
+def test_the_marks_of_the_parser_cannot_be_forged():
+    assert parse("\ue0001\ue001 text\n> /gpurun full\n/gpurunner") == ()
+
+
+def test_no_output_of_ours_is_a_command():
+    assert parse(help_text(("smoke",))) == ()
+
+
+@pytest.mark.parametrize(("word", "meant"), [("smok", "smoke"), ("cancl", "cancel"), ("zzz", None), ("EVAL", "eval")])
+def test_suggest(word, meant):
+    assert suggest(word, ("smoke", "eval")) == meant
+
+
+jobs = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,40}", fullmatch=True).filter(
+    lambda name: not name.endswith(".") and name not in RESERVED_WORDS
+)
+commands = st.one_of(st.builds(RunJob, jobs), st.builds(Cancel, st.none() | jobs), st.just(Help()))
+
+
+@given(commands)
+def test_parse_of_render_is_the_command(command: Command):
+    assert parse(render(command)) == (command,)
+
+
+@given(st.lists(commands, max_size=5, unique=True), st.sampled_from(["\n", "\r\n", "\n\n", "\ntext\n"]))
+def test_commands_in_one_comment_keep_their_order(several, between):
+    assert parse(between.join(map(render, several))) == tuple(several)
+
+
+@given(st.text(alphabet=st.sampled_from("/gpurun smoke>`<!->\n\r\t\u00a0\u200b*_[]()#=.")))
+def test_any_text_parses(body):
+    for item in parse(body):
+        assert isinstance(item, RunJob | Cancel | Help | CommandError)
+
+
+@given(st.text(max_size=40).filter(lambda s: not set(s) & set("\r\n")))
+def test_a_plain_first_line_with_the_prefix_is_never_silence(rest):
+    assert len(parse(f"/gpurun {rest}")) == 1
+
+
+@given(st.text(max_size=200))
+def test_a_quoted_comment_commands_nothing(body):
+    quoted = "\n".join("> " + line for line in (body + "\n/gpurun smoke").replace("\r", "\n").split("\n"))
+    assert parse(quoted) == ()
+
+
+@pytest.mark.parametrize(
+    "filler", ["<!-- ", "`" * 3 + " ", "[", "*a ", "> ", "- ", "![", "<a ", "\\", "&amp;", "~~~\n", "[a]: b\n"]
+)
+def test_a_hostile_comment_of_full_size_is_read_in_time(filler):
+    started = time.perf_counter()
+    parse("/gpurun smoke\n\n" + filler * (65_000 // len(filler)))
+    parse("/gpurun smoke\n" + filler * (15_000 // len(filler)))
+    assert time.perf_counter() - started < 2
