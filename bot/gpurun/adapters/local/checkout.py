@@ -1,0 +1,185 @@
+"""What git says about a checkout of the user, asked with the user's own configuration and without touching it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpurun.adapters.git.process import Ended, run_git
+from gpurun.domain.errors import SourceUnavailable, UserError
+from gpurun.domain.forge import RepoRef
+from gpurun.domain.ids import CommitSha, RepoName
+
+_TIMEOUT_S = 60.0
+_GITHUB_URL = re.compile(
+    r"(?:https?://(?:[^/@]+@)?github\.com/|(?:ssh://)?git@github\.com[:/])"
+    r"(?P<owner>[A-Za-z0-9\-]{1,100})/(?P<name>[A-Za-z0-9._\-]{1,100}?)(?:\.git)?/?"
+)
+# A hook or another tool may have started us with these; they would point git at another place than `folder`.
+_PLACES = (
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR", "GIT_DIR", "GIT_INDEX_FILE", "GIT_NAMESPACE",
+    "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_WORK_TREE",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalState:
+    """A checkout as it is now."""
+
+    top: Path
+    """The folder that holds `.gpurun.yml`."""
+    repo: RepoRef
+    """Named after `origin` when that is on GitHub, else `local/<folder>`."""
+    sha: CommitSha
+    """HEAD."""
+    branch: str | None
+    """None when HEAD is detached."""
+    dirty: tuple[str, ...]
+    """Files that differ from HEAD or are new and not ignored; sorted, relative to `top`."""
+
+
+class Checkout:
+    """One checkout. `folder` may be any folder inside it.
+
+    Raises UserError when there is no git checkout or no commit, SourceUnavailable when git fails or hangs.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def state(self) -> LocalState:
+        """Reads only; the user's index is not even refreshed."""
+        top = await self.top()
+        head = await self._ask(top, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+        if head.code != 0:
+            raise UserError(f"{top} has no commit yet.", hint="Commit your files, then run this again.")
+        branch = await self._ask(top, "symbolic-ref", "--quiet", "--short", "HEAD")
+        origin = await self._ask(top, "config", "--get", "remote.origin.url")
+        return LocalState(
+            top=top,
+            repo=RepoRef(installation_id=0, name=_repo_name(_text(origin), top), id=0),
+            sha=CommitSha(_text(head)),
+            branch=_text(branch) or None,
+            dirty=await self._changed(top),
+        )
+
+    async def top(self) -> Path:
+        """The root of the working tree."""
+        if not self._folder.is_dir():
+            raise UserError(f"{self._folder} is not a folder.")
+        found = await self._ask(self._folder, "rev-parse", "--show-toplevel")
+        if found.code != 0:
+            raise UserError(
+                f"{self._folder} is not inside a git checkout: {' '.join(found.stderr.split())}",
+                hint="Run gpurun in a clone of your repository, or `git init` and commit here.",
+            )
+        return Path(os.fsdecode(found.stdout.removesuffix(b"\n")))
+
+    async def read_file(self, sha: CommitSha, path: str, *, max_bytes: int) -> bytes | None:
+        """A regular file of that commit; None for anything else. UserError when it is larger than `max_bytes`."""
+        if any(part in {"", ".", ".."} for part in path.split("/")):
+            return None
+        top = await self.top()
+        listed = await self._must(top, "ls-tree", "-z", "-l", "--full-tree", sha, "--", path)
+        entries = [entry.split(b"\t", 1) for entry in listed.stdout.split(b"\0") if entry]
+        match = [meta.split() for meta, name in entries if name == os.fsencode(path)]
+        if not match or match[0][0] not in (b"100644", b"100755"):
+            return None
+        _, _, blob, size = match[0]
+        if int(size) > max_bytes:
+            raise UserError(f"{path} at {sha} has {int(size)} bytes; at most {max_bytes} are read.")
+        return (await self._must(top, "cat-file", "blob", blob.decode())).stdout
+
+    async def snapshot(self, *, max_bytes: int) -> CommitSha:
+        """A commit on top of HEAD that holds the working tree, new files included and ignored ones not.
+
+        No branch, index or stash of the user changes; the commit is reached by nothing and `git gc` takes it away
+        some weeks later. Equal files on an equal HEAD give an equal id. UserError when the changed files have more
+        than `max_bytes` in all.
+        """
+        state = await self.state()
+        _refuse_large(state, max_bytes)
+        with tempfile.TemporaryDirectory(prefix="gpurun-index-") as folder:
+            index = Path(folder) / "index"
+            await self._copy_index(state.top, index)
+            extra = {"GIT_INDEX_FILE": str(index)}
+            await self._must(state.top, "-c", "advice.addEmbeddedRepo=false", "add", "--all", "--", ".", extra=extra)
+            tree = _text(await self._must(state.top, "write-tree", extra=extra))
+        return await self._commit(state, tree)
+
+    async def _copy_index(self, top: Path, index: Path) -> None:
+        """The user's index spares hashing every unchanged file; without one git starts from nothing."""
+        theirs = _text(await self._must(top, "rev-parse", "--git-path", "index"))
+        source = top / theirs
+        if source.exists():
+            shutil.copyfile(source, index)
+
+    async def _commit(self, state: LocalState, tree: str) -> CommitSha:
+        """Fixed names, and HEAD's date, so that the id depends on the content alone."""
+        date = _text(await self._must(state.top, "show", "-s", "--format=%cI", state.sha))
+        who = {
+            f"GIT_{role}_{key}": value
+            for role in ("AUTHOR", "COMMITTER")
+            for key, value in (("NAME", "gpurun"), ("EMAIL", "gpurun@localhost"), ("DATE", date))
+        }
+        message = f"Working tree on top of {state.sha}"
+        argv = ("-c", "commit.gpgSign=false", "-c", "i18n.commitEncoding=utf-8", "commit-tree", "--no-gpg-sign")
+        done = await self._must(state.top, *argv, "-p", state.sha, "-m", message, tree, extra=who)
+        return CommitSha(_text(done))
+
+    async def _changed(self, top: Path) -> tuple[str, ...]:
+        argv = ("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=dirty")
+        listed = await self._must(top, "--no-optional-locks", *argv)
+        return tuple(sorted(os.fsdecode(entry[3:]) for entry in listed.stdout.split(b"\0") if entry))
+
+    async def _must(self, folder: Path, *argv: str, extra: dict[str, str] | None = None) -> Ended:
+        done = await self._ask(folder, *argv, extra=extra)
+        if done.code != 0:
+            raise SourceUnavailable(f"git failed in {folder}: {' '.join(done.stderr.split())[-300:]}")
+        return done
+
+    async def _ask(self, folder: Path, *argv: str, extra: dict[str, str] | None = None) -> Ended:
+        # The user's git configuration (safe.directory, excludesFile, filters) lives in the environment.
+        inherited = os.environ  # noqa: TID251
+        environment = {key: value for key, value in inherited.items() if key not in _PLACES}
+        environment |= {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_LITERAL_PATHSPECS": "1"} | (extra or {})
+        try:
+            return await run_git("-C", str(folder), *argv, environment=environment, timeout_s=_TIMEOUT_S)
+        except TimeoutError as exc:
+            raise SourceUnavailable(f"git in {folder} took longer than {_TIMEOUT_S:g} s") from exc
+
+
+def _text(done: Ended) -> str:
+    return done.stdout.decode("utf-8", "replace").strip()
+
+
+def _repo_name(origin_url: str, top: Path) -> RepoName:
+    match = _GITHUB_URL.fullmatch(origin_url)
+    if match and match["name"] not in {".", ".."}:
+        return RepoName(f"{match['owner']}/{match['name']}")
+    folder = re.sub(r"[^A-Za-z0-9._-]+", "-", top.name).strip(".-")[:100]
+    return RepoName(f"local/{folder or 'checkout'}")
+
+
+def _refuse_large(state: LocalState, max_bytes: int) -> None:
+    """Git would copy every new file into the repository: a forgotten checkpoint folder must not end up there."""
+    sizes = {name: _size(state.top / name) for name in state.dirty}
+    if sum(sizes.values()) <= max_bytes:
+        return
+    largest = max(sizes, key=lambda name: sizes[name])
+    raise UserError(
+        f"The changed files have {sum(sizes.values()) >> 20} MiB in all, more than {max_bytes >> 20} MiB; "
+        f"the largest is {largest!r} with {sizes[largest] >> 20} MiB.",
+        hint="Add what the job does not need to .gitignore, or commit and run the commit.",
+    )
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0

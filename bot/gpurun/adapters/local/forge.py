@@ -1,0 +1,83 @@
+"""`ports.forge.Forge` over a checkout: code and commits, but nobody to comment to."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from gpurun.adapters.local.checkout import Checkout, LocalState
+from gpurun.domain.errors import ForgeRefused
+from gpurun.domain.forge import Check, Comment, GitSource, Permission, PullRequest, RepoRef
+from gpurun.domain.ids import CommitSha
+
+MAX_SNAPSHOT_BYTES = 512 * 1024 * 1024
+
+
+class LocalForge:
+    """The forge of `gpurun run`. Whoever can start it owns the checkout, so every permission is granted.
+
+    Comments, checks and reactions do not exist here: ForgeRefused 404.
+    """
+
+    def __init__(self, checkout: Path) -> None:
+        self._checkout = Checkout(checkout)
+
+    async def checkout_state(self) -> LocalState:
+        """HEAD, and what the working tree has beyond it. Raises: UserError outside of a checkout."""
+        return await self._checkout.state()
+
+    async def snapshot(self, *, max_bytes: int = MAX_SNAPSHOT_BYTES) -> CommitSha:
+        """The working tree as a commit that only this call knows; see `Checkout.snapshot`."""
+        return await self._checkout.snapshot(max_bytes=max_bytes)
+
+    async def pull_request(self, repo: RepoRef, number: int) -> PullRequest:
+        """HEAD, dressed as an open pull request onto itself."""
+        state = await self._checkout.state()
+        return PullRequest(
+            number=number,
+            open=True,
+            draft=False,
+            head_sha=state.sha,
+            head_repo=repo.name,
+            base_sha=state.sha,
+            base_ref=state.branch or "HEAD",
+            author="local",
+            title=f"{state.top.name} on this machine",
+        )
+
+    async def permission(self, repo: RepoRef, login: str) -> Permission:
+        return Permission(push=True, maintain=True, admin=True)
+
+    async def read_file(self, repo: RepoRef, sha: CommitSha, path: str, *, max_bytes: int) -> bytes | None:
+        return await self._checkout.read_file(sha, path, max_bytes=max_bytes)
+
+    async def git_source(self, repo: RepoRef) -> GitSource:
+        return GitSource(url=str(await self._checkout.top()))
+
+    async def comment(self, repo: RepoRef, comment_id: int) -> Comment:
+        raise _nobody()
+
+    async def react(self, repo: RepoRef, comment_id: int, content: str) -> int:
+        raise _nobody()
+
+    async def create_comment(self, repo: RepoRef, pr: int, body: str) -> int:
+        raise _nobody()
+
+    async def update_comment(self, repo: RepoRef, comment_id: int, body: str) -> None:
+        raise _nobody()
+
+    async def find_comment(self, repo: RepoRef, pr: int, *, marker: str, since: datetime) -> int | None:
+        raise _nobody()
+
+    async def create_check(self, repo: RepoRef, sha: CommitSha, check: Check) -> int:
+        raise _nobody()
+
+    async def update_check(self, repo: RepoRef, check_id: int, check: Check) -> None:
+        raise _nobody()
+
+    async def find_check(self, repo: RepoRef, sha: CommitSha, *, name: str, external_id: str) -> int | None:
+        raise _nobody()
+
+
+def _nobody() -> ForgeRefused:
+    return ForgeRefused("A local checkout has no comments and no checks.", status=404)

@@ -1,0 +1,312 @@
+"""The local forge against real checkouts: what it reads, and that it leaves no trace."""
+
+from __future__ import annotations
+
+import subprocess
+from datetime import UTC, datetime
+
+import pytest
+
+from gpurun.adapters.git import GitMirrors
+from gpurun.adapters.local import LocalForge
+from gpurun.domain.errors import ForgeRefused, SourceUnavailable, UserError
+from gpurun.domain.forge import Check, CheckStatus, RepoRef
+from gpurun.domain.ids import CommitSha, RepoName
+from gpurun.ports.forge import Forge
+
+IDENTITY = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+
+
+@pytest.fixture
+def top(tmp_path):
+    top = tmp_path / "my project!"
+    top.mkdir()
+    git(top, "init", "-q", "-b", "feature")
+    (top / ".gpurun.yml").write_text("version: 1\n")
+    (top / ".gitignore").write_text("*.log\n")
+    (top / "sub").mkdir()
+    (top / "sub/train.py").write_text("print(1)\n")
+    commit(top)
+    return top
+
+
+@pytest.fixture
+def forge(top) -> LocalForge:
+    return LocalForge(top / "sub")
+
+
+def git(folder, *argv, check=True) -> str:
+    done = subprocess.run(["git", "-C", str(folder), *IDENTITY, *argv], capture_output=True, check=False)
+    assert done.returncode == 0 or not check, done.stderr
+    return done.stdout.decode().strip()
+
+
+def commit(folder, *argv) -> CommitSha:
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", "x", *argv)
+    return head(folder)
+
+
+def head(folder) -> CommitSha:
+    return CommitSha(git(folder, "rev-parse", "HEAD"))
+
+
+def files_at(folder, sha) -> dict[str, str]:
+    names = git(folder, "-c", "core.quotePath=false", "ls-tree", "-r", "--name-only", sha).splitlines()
+    return {name: git(folder, "show", f"{sha}:{name}") for name in names}
+
+
+REPO = RepoRef(installation_id=0, name=RepoName("local/x"), id=0)
+
+
+async def test_it_is_a_forge(forge):
+    port: Forge = forge
+    assert (await port.permission(REPO, "anyone")).admin
+
+
+# --- state
+
+
+async def test_a_clean_checkout(forge, top):
+    state = await forge.checkout_state()
+    assert (state.sha, state.branch, state.dirty, state.top) == (head(top), "feature", (), top)
+    assert state.repo == RepoRef(installation_id=0, name=RepoName("local/my-project"), id=0)
+
+
+async def test_every_kind_of_change_is_dirty(forge, top):
+    (top / "sub/train.py").write_text("print(2)\n")
+    (top / "new file\n.txt").write_text("n")
+    (top / "staged.txt").write_text("s")
+    (top / "ignored.log").write_text("i")
+    git(top, "add", "staged.txt")
+    (top / ".gitignore").rename(top / "renamed")
+    assert (await forge.checkout_state()).dirty == (
+        ".gitignore", "ignored.log", "new file\n.txt", "renamed", "staged.txt", "sub/train.py",
+    )  # fmt: skip
+
+
+async def test_a_detached_head_has_no_branch(forge, top):
+    git(top, "checkout", "-q", "--detach")
+    assert (await forge.checkout_state()).branch is None
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("https://github.com/acme/train.git", "acme/train"),
+        ("https://github.com/acme/train", "acme/train"),
+        ("https://x-access-token:secret@github.com/acme/train.git", "acme/train"),
+        ("git@github.com:acme/my.repo.git", "acme/my.repo"),
+        ("ssh://git@github.com/acme/train.git", "acme/train"),
+        ("https://example.org/acme/train.git", "local/my-project"),
+        ("https://github.com.example.org/acme/train.git", "local/my-project"),
+        ("https://github.com/acme/..", "local/my-project"),
+        ("/srv/git/train.git", "local/my-project"),
+    ],
+)
+async def test_the_name_comes_from_a_github_origin_only(forge, top, url, name):
+    git(top, "remote", "add", "origin", url)
+    assert (await forge.checkout_state()).repo.name == name
+
+
+async def test_a_folder_whose_name_has_no_usable_letter(tmp_path):
+    top = tmp_path / "…"
+    top.mkdir()
+    git(top, "init", "-q")
+    (top / "a").write_text("a")
+    commit(top)
+    assert (await LocalForge(top).checkout_state()).repo.name == "local/checkout"
+
+
+async def test_outside_of_a_checkout_says_so(tmp_path):
+    with pytest.raises(UserError, match="not inside a git checkout"):
+        await LocalForge(tmp_path).checkout_state()
+    with pytest.raises(UserError, match="is not a folder"):
+        await LocalForge(tmp_path / "none").checkout_state()
+
+
+async def test_no_commit_yet_says_so(tmp_path):
+    git(tmp_path, "init", "-q")
+    with pytest.raises(UserError, match="has no commit yet"):
+        await LocalForge(tmp_path).checkout_state()
+
+
+async def test_started_from_a_hook_it_still_looks_at_its_folder(forge, top, monkeypatch, tmp_path):
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "elsewhere-index"))
+    state = await forge.checkout_state()
+    monkeypatch.undo()
+    assert (state.sha, state.dirty) == (head(top), ())
+
+
+async def test_head_looks_like_an_open_pull_request(forge, top):
+    pull = await forge.pull_request(REPO, 0)
+    assert pull.open
+    assert pull.head_sha == pull.base_sha == head(top)
+    assert not pull.is_fork_of(REPO.name)
+
+
+# --- files
+
+
+async def test_a_file_is_read_at_the_commit_not_from_the_folder(forge, top):
+    sha = head(top)
+    (top / ".gpurun.yml").write_text("changed\n")
+    assert await forge.read_file(REPO, sha, ".gpurun.yml", max_bytes=100) == b"version: 1\n"
+    assert await forge.read_file(REPO, sha, "sub/train.py", max_bytes=100) == b"print(1)\n"
+
+
+@pytest.mark.parametrize(
+    "path", ["none", "sub", "sub/", "", "../x", "/etc/passwd", "link", "module", ":/sub/train.py", "sub/*"]
+)
+async def test_what_is_no_regular_file_is_none(forge, top, path):
+    (top / "link").symlink_to(".gpurun.yml")
+    git(top, "add", "link")
+    git(top, "update-index", "--add", "--cacheinfo", f"160000,{'2' * 40},module")
+    git(top, "commit", "-q", "-m", "x")
+    assert await forge.read_file(REPO, head(top), path, max_bytes=100) is None
+
+
+async def test_a_file_over_the_limit_is_refused(forge, top):
+    sha = head(top)
+    assert await forge.read_file(REPO, sha, ".gpurun.yml", max_bytes=11)
+    with pytest.raises(UserError, match="has 11 bytes; at most 10"):
+        await forge.read_file(REPO, sha, ".gpurun.yml", max_bytes=10)
+
+
+async def test_reading_at_an_unknown_commit_fails(forge):
+    with pytest.raises(SourceUnavailable):
+        await forge.read_file(REPO, CommitSha("1" * 40), ".gpurun.yml", max_bytes=10)
+
+
+# --- snapshots
+
+
+def change_everything(top) -> None:
+    (top / "sub/train.py").write_text("print(2)\n")
+    (top / "new.txt").write_text("new\n")
+    (top / "staged.txt").write_text("staged\n")
+    git(top, "add", "staged.txt")
+    (top / "staged.txt").write_text("staged, then changed\n")
+    (top / "noise.log").write_text("ignored\n")
+    (top / "-rf").write_text("dash\n")
+
+
+async def test_a_snapshot_holds_the_working_tree_on_top_of_head(forge, top):
+    before = head(top)
+    change_everything(top)
+    (top / ".gpurun.yml").unlink()
+    sha = await forge.snapshot()
+    assert files_at(top, sha) == {
+        "-rf": "dash",
+        ".gitignore": "*.log",
+        "new.txt": "new",
+        "staged.txt": "staged, then changed",
+        "sub/train.py": "print(2)",
+    }
+    assert git(top, "rev-parse", f"{sha}^") == before
+
+
+def traces(top) -> tuple[object, ...]:
+    git_dir = top / ".git"
+    return (
+        git(top, "for-each-ref"),
+        git(top, "stash", "list"),
+        git(top, "ls-files", "--stage"),
+        (git_dir / "index").read_bytes(),
+        (git_dir / "index").stat().st_mtime_ns,
+        sorted(path.name for path in git_dir.iterdir()),
+        (git_dir / "logs/HEAD").read_bytes(),
+    )
+
+
+async def test_a_snapshot_touches_nothing_of_the_user(forge, top):
+    change_everything(top)
+    before = traces(top)
+    await forge.snapshot()
+    await forge.checkout_state()
+    assert traces(top) == before
+
+
+async def test_an_unchanged_tree_gives_the_same_id_and_a_changed_one_another(forge, top):
+    change_everything(top)
+    first = await forge.snapshot()
+    git(top, "config", "user.name", "somebody else")
+    assert await LocalForge(top).snapshot() == first
+    (top / "new.txt").write_text("newer\n")
+    assert await forge.snapshot() != first
+
+
+async def test_a_clean_tree_can_be_snapshot_too(forge, top):
+    sha = await forge.snapshot()
+    assert git(top, "rev-parse", f"{sha}^{{tree}}") == git(top, "rev-parse", "HEAD^{tree}")
+
+
+async def test_a_snapshot_in_the_middle_of_a_conflict(forge, top):
+    base = head(top)
+    (top / "sub/train.py").write_text("ours\n")
+    commit(top)
+    git(top, "checkout", "-q", "-b", "other", base)
+    (top / "sub/train.py").write_text("theirs\n")
+    commit(top)
+    git(top, "merge", "-q", "feature", check=False)
+    sha = await forge.snapshot()
+    assert "<<<<<<<" in files_at(top, sha)["sub/train.py"]
+
+
+async def test_a_snapshot_of_a_linked_worktree(top, tmp_path):
+    git(top, "worktree", "add", "-q", str(tmp_path / "linked"), "-b", "linked")
+    (tmp_path / "linked/new.txt").write_text("new\n")
+    forge = LocalForge(tmp_path / "linked")
+    sha = await forge.snapshot()
+    assert files_at(top, sha)["new.txt"] == "new"
+
+
+async def test_huge_new_files_do_not_end_up_in_the_repository(forge, top):
+    (top / "checkpoint.bin").write_bytes(b"x" * 3_000_000)
+    with pytest.raises(UserError, match=r"the largest is 'checkpoint\.bin' with 2 MiB") as caught:
+        await forge.snapshot(max_bytes=2 << 20)
+    assert ".gitignore" in caught.value.hint
+
+
+async def test_the_mirror_can_fetch_a_snapshot(forge, top, tmp_path):
+    change_everything(top)
+    sha = await forge.snapshot()
+    state = await forge.checkout_state()
+    mirrors = GitMirrors(tmp_path / "mirrors")
+    tree = await mirrors.fetch(await forge.git_source(state.repo), state.repo.name, sha)
+    assert tree == git(top, "rev-parse", f"{sha}^{{tree}}")
+
+
+async def test_the_mirror_can_fetch_from_a_linked_worktree(top, tmp_path):
+    git(top, "worktree", "add", "-q", str(tmp_path / "linked"), "-b", "linked")
+    (tmp_path / "linked/new.txt").write_text("new\n")
+    forge = LocalForge(tmp_path / "linked")
+    sha = await forge.snapshot()
+    mirrors = GitMirrors(tmp_path / "mirrors")
+    assert await mirrors.fetch(await forge.git_source(REPO), REPO.name, sha)
+
+
+# --- there is nobody to talk to
+
+
+CHECK = Check(name="n", external_id="e", status=CheckStatus.QUEUED, conclusion=None, title="t", summary="s")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda forge: forge.comment(REPO, 1),
+        lambda forge: forge.react(REPO, 1, "eyes"),
+        lambda forge: forge.create_comment(REPO, 1, "hi"),
+        lambda forge: forge.update_comment(REPO, 1, "hi"),
+        lambda forge: forge.find_comment(REPO, 1, marker="m", since=datetime(2026, 1, 1, tzinfo=UTC)),
+        lambda forge: forge.create_check(REPO, CommitSha("1" * 40), CHECK),
+        lambda forge: forge.update_check(REPO, 1, CHECK),
+        lambda forge: forge.find_check(REPO, CommitSha("1" * 40), name="n", external_id="e"),
+    ],
+)
+async def test_comments_and_checks_do_not_exist(forge, call):
+    with pytest.raises(ForgeRefused) as caught:
+        await call(forge)
+    assert caught.value.status == 404
