@@ -1,0 +1,157 @@
+"""Attempts: engine-owned columns under the lease, facts without it (engine.md R3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, select, update
+
+from gpurun.adapters.store import tables
+from gpurun.adapters.store.base import Row, TransactionBase, Values, is_open
+from gpurun.domain.offer import InstanceState
+from gpurun.domain.run import Attempt, AttemptState, Phase, Result
+from gpurun.ports.store import Kind, Lease
+
+REPEAT_CLAIM = timedelta(seconds=120)
+"""How long one boot may repeat its claim, for an answer that got lost."""
+
+_IDENTITY = ("id", "run_id", "number", "offer", "name", "claim_sha256", "created_at", "hard_deadline")
+_ENGINE_OWNED = (
+    "state", "state_since", "tries", "last_error", "preparing", "create_sent_at", "looks", "claim_revoked_at",
+    "run_deadline", "stop_asked_at", "destroy_asked_at", "gone_at", "unconfirmed_at",
+)  # fmt: skip
+_FACTS = (
+    "instance_ref", "claimed_at", "boot_id", "token_sha256", "phase", "phase_times", "last_seen_at", "observed",
+    "observed_at", "observed_gone_at", "result", "result_at", "landed",
+)  # fmt: skip
+_FIELDS = (*_IDENTITY, *_ENGINE_OWNED, *_FACTS, "due_at")
+
+
+class AttemptTable(TransactionBase):
+    """`ports.store.AttemptRows`."""
+
+    def add_attempt(self, attempt: Attempt) -> None:
+        values = {name: getattr(attempt, name) for name in _FIELDS}
+        self._change(self._insert(tables.attempt).values(provider=attempt.offer.provider, **values))
+
+    def attempt(self, id: str) -> Attempt | None:
+        row = self._one(select(tables.attempt).where(tables.attempt.c.id == id))
+        return None if row is None else _attempt(row)
+
+    def attempts(self, run_id: str) -> tuple[Attempt, ...]:
+        table = tables.attempt
+        return tuple(map(_attempt, self._all(select(table).where(table.c.run_id == run_id).order_by(table.c.number))))
+
+    def live_attempts(self, provider: str | None = None) -> tuple[Attempt, ...]:
+        table = tables.attempt
+        live = select(table).where(table.c.state.not_in((AttemptState.GONE, AttemptState.VOID)))
+        if provider is not None:
+            live = live.where(table.c.provider == provider)
+        return tuple(map(_attempt, self._all(live.order_by(table.c.created_at, table.c.id))))
+
+    def save_attempt(self, attempt: Attempt, lease: Lease) -> bool:
+        values = {name: getattr(attempt, name) for name in _ENGINE_OWNED}
+        return self._give_back(lease, values, due_at=attempt.due_at)
+
+    def send_create(self, lease: Lease) -> bool:
+        table, now = tables.attempt, self.now()
+        won = self._change(
+            update(table)
+            .where(table.c.id == lease.id, table.c.lease_token == lease.token, table.c.create_sent_at.is_(None))
+            .values(create_sent_at=now, state=AttemptState.CREATING, state_since=now)
+        )
+        return won > 0
+
+    def set_instance_ref(self, attempt_id: str, ref: str) -> bool:
+        table = tables.attempt
+        if self._fact(attempt_id, {"instance_ref": ref, "instance_ref_at": self.now()}, table.c.instance_ref.is_(None)):
+            self._wake_attempt(attempt_id)
+            return True
+        known = select(table.c.instance_ref).where(table.c.id == attempt_id)
+        return self._connection.execute(known).scalar_one_or_none() == ref
+
+    def set_claimed(self, attempt_id: str, *, boot_id: str, token_sha256: str, landed: Mapping[str, str]) -> bool:
+        table, now = tables.attempt, self.now()
+        wanted = (table.c.claim_revoked_at.is_(None), table.c.result.is_(None), is_open(Kind.ATTEMPT))
+        first = {
+            "claimed_at": now,
+            "boot_id": boot_id,
+            "token_sha256": token_sha256,
+            "landed": dict(landed),
+            "last_seen_at": now,
+        }
+        if self._fact(attempt_id, first, table.c.claimed_at.is_(None), *wanted):
+            self.saw(attempt_id, phase=Phase.CLAIMED)
+            return True
+        same_boot = (table.c.boot_id == boot_id, table.c.claimed_at >= now - REPEAT_CLAIM)
+        return self._fact(attempt_id, {"last_seen_at": now}, *same_boot, *wanted)
+
+    def set_result(self, attempt_id: str, result: Result) -> bool:
+        table = tables.attempt
+        if not self._fact(attempt_id, {"result": result, "result_at": self.now()}, table.c.result.is_(None)):
+            return False
+        self._wake_attempt(attempt_id)
+        run_id = select(table.c.run_id).where(table.c.id == attempt_id).scalar_subquery()
+        self._wake_where(Kind.RUN, tables.run.c.id == run_id)
+        return True
+
+    def saw(self, attempt_id: str, *, phase: Phase | None = None) -> None:
+        table = tables.attempt
+        if phase is None:
+            # Not news: it happens with every append, and only the quiet timer of the engine reads it.
+            self._change_quietly(update(table).where(table.c.id == attempt_id).values(last_seen_at=self.now()))
+            return
+        row = self._locked(attempt_id)
+        if row is None:
+            return
+        values: dict[str, Any] = {"last_seen_at": self.now()}
+        fresh = phase not in row["phase_times"]  # a repeated or late request does not move the agent back
+        if fresh:
+            values |= {"phase": phase, "phase_times": {**row["phase_times"], phase.value: self.now()}}
+        self._fact(attempt_id, values)
+        if fresh:
+            self._wake_attempt(attempt_id)
+
+    def observed(self, attempt_id: str, state: InstanceState | None, *, at: datetime) -> None:
+        row = self._locked(attempt_id)
+        if row is None or (row["observed_at"] is not None and at < row["observed_at"]):
+            return
+        values = _missing(row, at) if state is None else _seen(row, state, at)
+        if values:
+            self._fact(attempt_id, values)
+        if values.keys() - {"observed_at"}:
+            self._wake_attempt(attempt_id)
+
+    def _locked(self, attempt_id: str) -> Row | None:
+        return self._one(select(tables.attempt).where(tables.attempt.c.id == attempt_id).with_for_update())
+
+    def _fact(self, attempt_id: str, values: Values, *conditions: ColumnElement[bool]) -> bool:
+        table = tables.attempt
+        return self._change(update(table).where(table.c.id == attempt_id, *conditions).values(values)) > 0
+
+    def _wake_attempt(self, attempt_id: str) -> None:
+        self._wake_where(Kind.ATTEMPT, tables.attempt.c.id == attempt_id)
+
+
+def _seen(row: Row, state: InstanceState, at: datetime) -> dict[str, Any]:
+    """Columns that a sighting changes. An instance that was thought gone and is listed again is not gone."""
+    values: dict[str, Any] = {"observed_at": at}
+    if row["observed"] != state:
+        values["observed"] = state
+    if row["observed_gone_at"] is not None:
+        values["observed_gone_at"] = None
+    return values
+
+
+def _missing(row: Row, at: datetime) -> dict[str, Any]:
+    """Columns that an absence changes: only for an instance that the list could have held."""
+    known_since = row["observed_at"] or row["instance_ref_at"]
+    if row["observed_gone_at"] is not None or known_since is None or known_since > at:
+        return {}
+    return {"observed_gone_at": at}
+
+
+def _attempt(row: Row) -> Attempt:
+    return Attempt(**{name: row[name] for name in _FIELDS})

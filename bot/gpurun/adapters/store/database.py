@@ -1,0 +1,165 @@
+"""Connections and transactions on one database; every method may block, and any thread may call it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from gpurun.adapters.store.transaction import Transaction
+from gpurun.domain.errors import Bug, Transient
+from gpurun.ports.clock import Clock
+
+T = TypeVar("T")
+
+MAX_TRIES = 5
+"""Of one transaction that PostgreSQL aborted because of another one."""
+
+CONNECTIONS = 8
+"""Threads and connections of one process on PostgreSQL."""
+
+READERS = 2
+"""Threads and connections that read SQLite beside its writer."""
+
+_ABORTED_BY_ANOTHER = ("40001", "40P01")
+"""serialization_failure, deadlock_detected. Source: PostgreSQL documentation, appendix A, read 2026-01."""
+
+_STATEMENT_TIMEOUT_MS = 30_000
+_CONNECT_TIMEOUT_S = 10
+_BUSY_TIMEOUT_MS = 10_000
+"""How long SQLite waits for a checkpoint or a backup that holds the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done(Generic[T]):
+    """What a committed transaction returned, and whether a loop should look."""
+
+    value: T
+    news: bool
+
+
+class Database:
+    """Two engines: one that writes, one that reads."""
+
+    def __init__(self, writer: Engine, reader: Engine, clock: Clock | None) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._clock = clock
+
+    def transact(self, fn: Callable[[Transaction], T]) -> Done[T]:
+        """Commits what `fn` did, or nothing. `fn` runs again when another transaction made the database abort it."""
+        with translated():
+            for _ in range(MAX_TRIES - 1):
+                try:
+                    return self._once(fn)
+                except OperationalError as exc:
+                    if not _aborted_by_another(exc):
+                        raise
+            return self._once(fn)
+
+    def view(self, fn: Callable[[Transaction], T]) -> T:
+        """A snapshot; a write inside is an error."""
+        with translated(), self._reader.begin() as connection:
+            return fn(Transaction(connection, self._clock))
+
+    def _once(self, fn: Callable[[Transaction], T]) -> Done[T]:
+        with self._writer.begin() as connection:
+            transaction = Transaction(connection, self._clock)
+            value = fn(transaction)
+        return Done(value, transaction.news)
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """For migrations: a transaction without our words."""
+        with translated(), self._writer.begin() as connection:
+            yield connection
+
+    def close(self) -> None:
+        """Lets connections go."""
+        self._writer.dispose()
+        self._reader.dispose()
+
+
+def open_sqlite(path: Path, clock: Clock | None) -> Database:
+    """One writing connection, a few reading ones."""
+    url = URL.create("sqlite", database=str(path))
+    writer = create_engine(url, pool_size=1, max_overflow=0, connect_args=_sqlite_arguments())
+    reader = create_engine(url, pool_size=READERS, max_overflow=0, connect_args=_sqlite_arguments())
+    _on_connect(writer, "PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL")
+    _on_connect(reader, "PRAGMA query_only=ON")
+    # The driver would begin a deferred transaction of its own, and late: a read that turns into a write can then
+    # fail with "database is locked" whatever the timeout.
+    event.listen(writer, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    event.listen(reader, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+    return Database(writer, reader, clock)
+
+
+def open_postgres(url: str, clock: Clock | None) -> Database:
+    """One pool, used in two ways."""
+    engine = create_engine(
+        postgres_url(url),
+        pool_size=CONNECTIONS + 1,  # one more for the group commit of deliveries
+        max_overflow=0,
+        pool_pre_ping=False,
+        pool_recycle=1800,
+        connect_args={
+            "connect_timeout": _CONNECT_TIMEOUT_S,
+            "options": f"-c statement_timeout={_STATEMENT_TIMEOUT_MS} -c idle_in_transaction_session_timeout=60000",
+            "application_name": "gpurun",
+        },
+    )
+    reader = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+    return Database(engine, reader, clock)
+
+
+def postgres_url(url: str) -> URL:
+    """The address with the driver that we ship.
+
+    Raises: StoreBusy never; ValueError for an address of something else.
+    """
+    parsed = make_url(url)
+    if parsed.get_backend_name() not in {"postgresql", "postgres"}:
+        raise ValueError(f"{parsed.drivername} is no database that gpurun knows; use postgresql://…")
+    return parsed.set(drivername="postgresql+psycopg")
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Database errors in our words. Statements and parameters stay in the cause: they may hold user data.
+
+    Raises: Transient (lost connection, full disk, lock), Bug (everything else).
+    """
+    try:
+        yield
+    except PoolTimeout as exc:
+        raise Transient("All connections to the database are busy.") from exc
+    except IntegrityError as exc:
+        raise Bug(f"A row contradicts another one: {type(exc.orig).__name__}.") from exc
+    except (OperationalError, InterfaceError) as exc:
+        raise Transient(f"The database did not do its work: {type(exc.orig).__name__}.") from exc
+    except DBAPIError as exc:
+        raise Bug(f"The database refused a statement: {type(exc.orig).__name__}.") from exc
+
+
+def _aborted_by_another(exc: OperationalError) -> bool:
+    return getattr(exc.orig, "sqlstate", None) in _ABORTED_BY_ANOTHER
+
+
+def _sqlite_arguments() -> dict[str, Any]:
+    return {"isolation_level": None, "check_same_thread": False, "timeout": _BUSY_TIMEOUT_MS / 1000}
+
+
+def _on_connect(engine: Engine, *pragmas: str) -> None:
+    @event.listens_for(engine, "connect")
+    def configure(connection: Any, _record: object) -> None:
+        cursor = connection.cursor()
+        for pragma in pragmas:
+            cursor.execute(pragma)
+        cursor.close()

@@ -1,0 +1,105 @@
+"""Deliveries and the commands they carry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import select
+
+from gpurun.adapters.store import tables
+from gpurun.adapters.store.base import TransactionBase, insisted
+from gpurun.adapters.store.codec import micros, plain_text
+from gpurun.domain.delivery import Delivery, InboxRow, InboxState
+from gpurun.ports.store import Lease
+
+_INSERT = """
+INSERT INTO inbox (guid, event, action, installation_id, repo, number, body, received_at, due_at,
+                   state, note, tries, last_error)
+"""
+_ONE = _INSERT + "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'new', '', 0, '') ON CONFLICT (guid) DO NOTHING"
+_MANY = (
+    _INSERT
+    + """
+SELECT r.*, 'new', '', 0, ''
+FROM unnest(%s::text[], %s::text[], %s::text[], %s::bigint[], %s::text[], %s::bigint[], %s::bytea[], %s::bigint[],
+            %s::bigint[]) AS r
+ON CONFLICT (guid) DO NOTHING
+RETURNING guid
+"""
+)
+
+
+class InboxTable(TransactionBase):
+    """`ports.store.InboxRows`."""
+
+    def accept(self, deliveries: Sequence[Delivery]) -> list[bool]:
+        """One row each, in order; False where the GUID was there already. The hot path: the driver without Core."""
+        now = micros(self.now())
+        rows = [_values(delivery, now) for delivery in deliveries]
+        fresh = self._accept_on_postgres(rows) if self._postgres else self._accept_on_sqlite(rows)
+        self.news = self.news or any(fresh)
+        return fresh
+
+    def inbox(self, id: str) -> InboxRow:
+        table = tables.inbox
+        row = insisted(self._one(select(table).where(table.c.id == int(id))), f"inbox row {id}")
+        delivery = Delivery(
+            guid=row["guid"],
+            event=row["event"],
+            action=row["action"],
+            installation_id=row["installation_id"],
+            repo=row["repo"],
+            number=row["number"],
+            body=row["body"],
+            received_at=row["received_at"],
+        )
+        return InboxRow(id=row["id"], delivery=delivery, state=row["state"], tries=row["tries"], note=row["note"])
+
+    def settle_inbox(self, lease: Lease, state: InboxState, note: str) -> bool:
+        return self._give_back(lease, {"state": state, "note": note}, due_at=None)
+
+    def take_command(self, repo: str, comment_id: int, index: int, inbox_id: str) -> bool:
+        table = tables.command_row
+        key = {"repo": repo, "comment_id": comment_id, "index": index}
+        self._change(self._insert(table).values(inbox_id=inbox_id, **key).on_conflict_do_nothing())
+        owner = select(table.c.inbox_id).filter_by(**key)
+        return bool(self._connection.execute(owner).scalar_one() == inbox_id)
+
+    def _accept_on_sqlite(self, rows: Sequence[tuple[Any, ...]]) -> list[bool]:
+        cursor = self._connection.connection.cursor()
+        try:
+            fresh = []
+            for row in rows:
+                cursor.execute(_ONE, row)
+                fresh.append(cursor.rowcount == 1)
+            return fresh
+        finally:
+            cursor.close()
+
+    def _accept_on_postgres(self, rows: Sequence[tuple[Any, ...]]) -> list[bool]:
+        cursor = self._connection.connection.cursor()
+        try:
+            cursor.execute(_MANY, tuple(list(column) for column in zip(*rows, strict=True)))
+            made = {guid for (guid,) in cursor.fetchall()}
+        finally:
+            cursor.close()
+        fresh = []
+        for row in rows:
+            fresh.append(row[0] in made)
+            made.discard(row[0])
+        return fresh
+
+
+def _values(delivery: Delivery, due_at: int) -> tuple[Any, ...]:
+    return (
+        plain_text(delivery.guid),
+        plain_text(delivery.event),
+        plain_text(delivery.action),
+        delivery.installation_id,
+        plain_text(delivery.repo),
+        delivery.number,
+        delivery.body,
+        micros(delivery.received_at),
+        due_at,
+    )

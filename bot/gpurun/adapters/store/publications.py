@@ -1,0 +1,145 @@
+"""The outbox (engine.md `publication`)."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import and_, case, literal, or_, select, text, update
+
+from gpurun.adapters.store import tables
+from gpurun.adapters.store.base import Row, TransactionBase, Values, earlier, is_open
+from gpurun.domain.forge import RepoRef
+from gpurun.domain.publication import Publication, PublicationKind, PublicationState
+from gpurun.ports.store import Kind, Lease
+
+SPACING = timedelta(seconds=15)
+"""Between two progress edits of one target."""
+
+_FIELDS = (
+    "id", "kind", "pr", "run_id", "text", "comment_id", "nonce", "created_at", "state", "due_at", "desired_rev",
+    "sent_rev", "final", "remote_id", "sent_at", "tries", "last_error",
+)  # fmt: skip
+_SENDER_OWNED = ("state", "sent_rev", "remote_id", "sent_at", "tries", "last_error")
+_IN_FLIGHT = (PublicationState.SENDING, PublicationState.RECONCILING)
+
+
+class PublicationTable(TransactionBase):
+    """`ports.store.PublicationRows`."""
+
+    def publish(self, publication: Publication) -> None:
+        values = self._values(publication)
+        if publication.kind is not PublicationKind.COMMENT:
+            self._change(self._insert(tables.publication).values(values))
+            return
+        fresh = (
+            self._insert(tables.publication)
+            .values(values)
+            .on_conflict_do_nothing(index_elements=["repo_id", "pr", "job"], index_where=text("kind = 'comment'"))
+        )
+        if not self._change(fresh):
+            self._take_over(values)
+
+    def publication(self, id: str) -> Publication | None:
+        row = self._one(select(tables.publication).where(tables.publication.c.id == id))
+        return None if row is None else _publication(row)
+
+    def publications(self, run_id: str) -> tuple[Publication, ...]:
+        table = tables.publication
+        mine = select(table).where(table.c.run_id == run_id).order_by(table.c.created_at, table.c.id)
+        return tuple(map(_publication, self._all(mine)))
+
+    def raise_rev(self, run_id: str, *, final: bool, urgent: bool) -> None:
+        table, now = tables.publication, self.now()
+        spaced = table.c.sent_at + literal(SPACING // timedelta(microseconds=1))
+        values: dict[str, Any] = {
+            "desired_rev": table.c.desired_rev + 1,
+            "state": case((table.c.state.in_(_IN_FLIGHT), table.c.state), else_=PublicationState.DUE),
+        }
+        if final or urgent:
+            values["final"] = or_(table.c.final, literal(final))
+            values |= {"due_at": earlier(table.c.due_at, now), "woken_at": now}
+        else:
+            values["due_at"] = case(
+                # A row in trouble keeps the time of its next try.
+                (and_(table.c.tries > 0, table.c.due_at.is_not(None)), table.c.due_at),
+                (or_(table.c.sent_at.is_(None), table.c.sent_at <= now - SPACING), earlier(table.c.due_at, now)),
+                (table.c.due_at <= spaced, table.c.due_at),
+                else_=spaced,
+            )
+        self._change(update(table).where(table.c.run_id == run_id, is_open(Kind.PUBLICATION)).values(values))
+
+    def send_publication(self, lease: Lease) -> bool:
+        table = tables.publication
+        ours = (table.c.id == lease.id, table.c.lease_token == lease.token, is_open(Kind.PUBLICATION))
+        sending = {"state": PublicationState.SENDING, "sent_at": self.now()}
+        return self._change(update(table).where(*ours).values(sending)) > 0
+
+    def save_publication(self, publication: Publication, lease: Lease) -> bool:
+        table = tables.publication
+        row = self._one(select(table.c.desired_rev).where(table.c.id == publication.id).with_for_update())
+        values = {name: getattr(publication, name) for name in _SENDER_OWNED}
+        due_at = publication.due_at
+        raised = row is not None and row["desired_rev"] > publication.desired_rev
+        if raised and publication.state is PublicationState.IDLE:
+            values["state"] = PublicationState.DUE
+            due_at = self._after_spacing(publication.sent_at)
+        return self._give_back(lease, values, due_at=due_at)
+
+    def install_pause(self, installation_id: int) -> datetime | None:
+        table = tables.install
+        until = select(table.c.paused_until).where(table.c.installation_id == installation_id)
+        until = until.where(table.c.paused_until > self.now())
+        return self._connection.execute(until).scalar_one_or_none()
+
+    def pause_install(self, installation_id: int, until: datetime) -> None:
+        table = tables.install
+        pause = self._insert(table).values(installation_id=installation_id, paused_until=until)
+        longer = table.c.paused_until < until
+        self._change(
+            pause.on_conflict_do_update(index_elements=["installation_id"], set_={"paused_until": until}, where=longer)
+        )
+
+    def _values(self, publication: Publication) -> Values:
+        table = tables.run
+        run = self._one(select(table.c.job, table.c.created_at).where(table.c.id == publication.run_id))
+        return {
+            **{name: getattr(publication, name) for name in _FIELDS},
+            "installation_id": publication.repo.installation_id,
+            "repo_name": publication.repo.name,
+            "repo_id": publication.repo.id,
+            "job": run["job"] if run else "",
+            "run_created_at": run["created_at"] if run else publication.created_at,
+        }
+
+    def _take_over(self, values: Values) -> None:
+        """The comment shows the newer run from now on; its id, remote id and nonce stay."""
+        table, now = tables.publication, self.now()
+        created_at, run_id = values["run_created_at"], values["run_id"]
+        older = or_(
+            table.c.run_created_at < created_at,
+            and_(table.c.run_created_at == created_at, table.c.run_id < run_id),
+        )
+        same = (table.c.repo_id == values["repo_id"], table.c.pr == values["pr"], table.c.job == values["job"])
+        kept = {name: values[name] for name in ("run_id", "run_created_at", "installation_id", "repo_name", "final")}
+        self._change(
+            update(table)
+            .where(table.c.kind == PublicationKind.COMMENT, *same, older)
+            .values(
+                **kept,
+                state=case((table.c.state.in_(_IN_FLIGHT), table.c.state), else_=PublicationState.DUE),
+                desired_rev=table.c.desired_rev + 1,
+                due_at=earlier(table.c.due_at, now),
+                woken_at=now,
+                tries=0,
+                last_error="",
+            )
+        )
+
+    def _after_spacing(self, sent_at: datetime | None) -> datetime:
+        return self.now() if sent_at is None else max(self.now(), sent_at + SPACING)
+
+
+def _publication(row: Row) -> Publication:
+    repo = RepoRef(installation_id=row["installation_id"], name=row["repo_name"], id=row["repo_id"])
+    return Publication(repo=repo, **{name: row[name] for name in _FIELDS})

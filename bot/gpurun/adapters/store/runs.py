@@ -1,0 +1,72 @@
+"""Runs."""
+
+from __future__ import annotations
+
+from sqlalchemy import select, update
+
+from gpurun.adapters.store import tables
+from gpurun.adapters.store.base import Row, TransactionBase
+from gpurun.domain.forge import RepoRef
+from gpurun.domain.run import Run, RunState
+from gpurun.ports.store import Kind, Lease
+
+_IDENTITY = ("id", "pr", "job", "sha", "base_sha", "who", "why", "comment_id", "created_at", "read_key", "config_text")
+_ENGINE_OWNED = (
+    "state", "state_since", "tries", "last_error", "pins", "plan", "plan_digest", "result_key", "attempts",
+    "verdict", "reason", "detail", "error_line", "ended_at",
+)  # fmt: skip
+_INTENTS = ("also_asked", "cancel_at", "cancel_by", "superseded_by", "paused", "approval")
+_PLAIN = (*_IDENTITY, *_ENGINE_OWNED, *_INTENTS, "due_at")
+
+
+class RunTable(TransactionBase):
+    """`ports.store.RunRows`."""
+
+    def add_run(self, run: Run) -> None:
+        repo = {"installation_id": run.repo.installation_id, "repo_name": run.repo.name, "repo_id": run.repo.id}
+        self._change(self._insert(tables.run).values({**repo, **{name: getattr(run, name) for name in _PLAIN}}))
+
+    def run(self, id: str) -> Run | None:
+        row = self._one(select(tables.run).where(tables.run.c.id == id))
+        return None if row is None else _run(row)
+
+    def save_run(self, run: Run, lease: Lease) -> bool:
+        return self._give_back(lease, {name: getattr(run, name) for name in _ENGINE_OWNED}, due_at=run.due_at)
+
+    def live_runs(self, repo: RepoRef, pr: int) -> tuple[Run, ...]:
+        table = tables.run
+        live = select(table).where(table.c.repo_id == repo.id, table.c.pr == pr, table.c.state != RunState.ENDED)
+        return tuple(map(_run, self._all(live.order_by(table.c.created_at, table.c.id))))
+
+    def runs_of_commit(self, repo_name: str, sha: str) -> tuple[Run, ...]:
+        table = tables.run
+        same = select(table).where(table.c.repo_name == repo_name, table.c.sha == sha)
+        return tuple(map(_run, self._all(same.order_by(table.c.created_at, table.c.id))))
+
+    def latest_runs(self, *, limit: int) -> tuple[Run, ...]:
+        table = tables.run
+        newest = select(table).order_by(table.c.created_at.desc(), table.c.id.desc()).limit(limit)
+        return tuple(map(_run, self._all(newest)))
+
+    def ask_cancel(self, run_id: str, who: str) -> bool:
+        table = tables.run
+        asked = self._change(
+            update(table)
+            .where(table.c.id == run_id, table.c.cancel_at.is_(None), table.c.state != RunState.ENDED)
+            .values(cancel_at=self.now(), cancel_by=who)
+        )
+        if asked:
+            self._wake_where(Kind.RUN, table.c.id == run_id)
+            self._wake_where(Kind.ATTEMPT, tables.attempt.c.run_id == run_id)
+        return asked > 0
+
+    def also_asked(self, run_id: str, who: str) -> None:
+        table = tables.run
+        row = self._one(select(table.c.also_asked).where(table.c.id == run_id).with_for_update())
+        if row is not None and who not in row["also_asked"]:
+            self._change(update(table).where(table.c.id == run_id).values(also_asked=(*row["also_asked"], who)))
+
+
+def _run(row: Row) -> Run:
+    repo = RepoRef(installation_id=row["installation_id"], name=row["repo_name"], id=row["repo_id"])
+    return Run(repo=repo, **{name: row[name] for name in _PLAIN})

@@ -1,0 +1,76 @@
+"""Streams and artifacts of attempts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import insert, select, update
+
+from gpurun.adapters.store import tables
+from gpurun.adapters.store.base import TransactionBase
+from gpurun.domain.errors import WrongOffset
+from gpurun.domain.stream import Artifact, StreamEnd, StreamName
+
+MAX_CHUNK = 64 * 1024
+"""Bytes of one row."""
+
+
+class StreamTable(TransactionBase):
+    """`ports.store.StreamRows`. A commit is durable, so `durable` is always `next`."""
+
+    def stream_end(self, attempt_id: str, name: StreamName) -> StreamEnd:
+        table = tables.stream
+        known = select(table.c.next).where(table.c.attempt_id == attempt_id, table.c.name == name)
+        end = self._connection.execute(known).scalar_one_or_none() or 0
+        return StreamEnd(next=end, durable=end)
+
+    def append(self, attempt_id: str, name: StreamName, offset: int, data: bytes) -> StreamEnd:
+        self._advance(attempt_id, name, offset, len(data))
+        rows = [
+            {"attempt_id": attempt_id, "name": name, "offset": offset + at, "data": data[at : at + MAX_CHUNK]}
+            for at in range(0, len(data), MAX_CHUNK)
+        ]
+        if rows:
+            self._connection.execute(insert(tables.chunk), rows)
+        end = offset + len(data)
+        return StreamEnd(next=end, durable=end)
+
+    def read_stream(self, attempt_id: str, name: StreamName, *, offset: int, max_bytes: int) -> bytes:
+        table = tables.chunk
+        mine = (table.c.attempt_id == attempt_id, table.c.name == name)
+        before = select(table.c.offset).where(*mine, table.c.offset <= offset)
+        first = self._connection.execute(before.order_by(table.c.offset.desc()).limit(1)).scalar_one_or_none()
+        if first is None or max_bytes <= 0:
+            return b""
+        parts = select(table.c.data).where(*mine, table.c.offset >= first, table.c.offset < offset + max_bytes)
+        data = b"".join(self._connection.execute(parts.order_by(table.c.offset)).scalars())
+        return data[offset - first : offset - first + max_bytes]
+
+    def add_artifact(self, attempt_id: str, artifact: Artifact) -> None:
+        table = tables.artifact
+        values: dict[str, Any] = {"size": artifact.size, "sha256": artifact.sha256, "blob": artifact.blob}
+        added = self._insert(table).values(attempt_id=attempt_id, path=artifact.path, **values)
+        self._change(added.on_conflict_do_update(index_elements=["attempt_id", "path"], set_=values))
+
+    def artifacts(self, attempt_id: str) -> tuple[Artifact, ...]:
+        table = tables.artifact
+        columns = (table.c.path, table.c.size, table.c.sha256, table.c.blob)
+        rows = self._all(select(*columns).where(table.c.attempt_id == attempt_id).order_by(table.c.path))
+        return tuple(Artifact(**row) for row in rows)
+
+    def _advance(self, attempt_id: str, name: StreamName, offset: int, length: int) -> None:
+        """Compare and set of the end. Not news: who follows a stream asks for it.
+
+        Raises: WrongOffset.
+        """
+        table = tables.stream
+        if offset == 0:
+            first = self._insert(table).values(attempt_id=attempt_id, name=name, next=0)
+            self._change_quietly(first.on_conflict_do_nothing())
+        moved = self._change_quietly(
+            update(table)
+            .where(table.c.attempt_id == attempt_id, table.c.name == name, table.c.next == offset)
+            .values(next=offset + length)
+        )
+        if not moved:
+            raise WrongOffset(self.stream_end(attempt_id, name).next)

@@ -1,0 +1,18 @@
+"""One transaction: all groups of rows together."""
+
+from __future__ import annotations
+
+from gpurun.adapters.store.attempts import AttemptTable
+from gpurun.adapters.store.audit import AuditTable
+from gpurun.adapters.store.inbox import InboxTable
+from gpurun.adapters.store.leases import LeaseRows
+from gpurun.adapters.store.providers import ProviderTable
+from gpurun.adapters.store.publications import PublicationTable
+from gpurun.adapters.store.runs import RunTable
+from gpurun.adapters.store.streams import StreamTable
+
+
+class Transaction(
+    LeaseRows, InboxTable, RunTable, AttemptTable, StreamTable, ProviderTable, PublicationTable, AuditTable
+):
+    """`ports.store.Tx`."""

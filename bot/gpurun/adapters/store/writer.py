@@ -1,0 +1,136 @@
+"""One thread that writes: functions one by one, deliveries in groups that share a commit."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from gpurun.adapters.store.database import Database, Done
+from gpurun.adapters.store.transaction import Transaction
+from gpurun.domain.delivery import Delivery
+from gpurun.domain.errors import Bug, StoreBusy
+
+T = TypeVar("T")
+
+GROUP = 256
+"""Deliveries of one commit. More would make the first of them wait for the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A function and who waits for it."""
+
+    fn: Callable[[Transaction], Any]
+    future: asyncio.Future[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Accepted:
+    """A delivery and who waits for it."""
+
+    delivery: Delivery
+    future: asyncio.Future[bool]
+
+
+class Writer:
+    """Futures are resolved in `loop`, after the commit; `on_news` is called there too."""
+
+    def __init__(self, database: Database, loop: asyncio.AbstractEventLoop, on_news: Callable[[], None]) -> None:
+        self._database = database
+        self._loop = loop
+        self._on_news = on_news
+        self._jobs: deque[_Job] = deque()
+        self._deliveries: deque[_Accepted] = deque()
+        self._wanted = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._work, name="gpurun-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, fn: Callable[[Transaction], T]) -> asyncio.Future[T]:
+        """In the event loop. A future that is cancelled before its turn is not run."""
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._put(self._jobs, _Job(fn, future))
+        return future
+
+    def accept(self, delivery: Delivery) -> asyncio.Future[bool]:
+        """In the event loop."""
+        future: asyncio.Future[bool] = self._loop.create_future()
+        self._put(self._deliveries, _Accepted(delivery, future))
+        return future
+
+    def close(self) -> None:
+        """Blocks until everything that was submitted is committed."""
+        with self._wanted:
+            self._closing = True
+            self._wanted.notify()
+        self._thread.join()
+
+    def _put(self, queue: deque[Any], item: _Job | _Accepted) -> None:
+        with self._wanted:
+            if self._closing:
+                raise StoreBusy("The store is closed.")
+            queue.append(item)
+            self._wanted.notify()
+
+    def _work(self) -> None:
+        while self._wait():
+            group = self._take_deliveries()
+            if group:
+                self._commit_group(group)
+            if self._jobs:
+                self._commit_job(self._jobs.popleft())
+
+    def _wait(self) -> bool:
+        """True when there is something to do; False when it is over."""
+        with self._wanted:
+            while not (self._jobs or self._deliveries or self._closing):
+                self._wanted.wait()
+            return bool(self._jobs or self._deliveries)
+
+    def _take_deliveries(self) -> list[_Accepted]:
+        waiting = self._deliveries
+        return [waiting.popleft() for _ in range(min(GROUP, len(waiting)))]
+
+    def _commit_group(self, group: Sequence[_Accepted]) -> None:
+        deliveries = [item.delivery for item in group]
+        try:
+            done = self._database.transact(lambda tx: tx.accept(deliveries))
+        except Exception as exc:  # noqa: BLE001 (the border of the thread: whoever waits gets it)
+            if len(group) == 1:
+                self._answer([(group[0].future, exc)])
+                return
+            # One delivery that the database refuses must not take the others with it.
+            for item in group:
+                self._commit_group([item])
+            return
+        self._answer(list(zip((item.future for item in group), done.value, strict=True)), news=done.news)
+
+    def _commit_job(self, job: _Job) -> None:
+        if job.future.cancelled():
+            return
+        try:
+            done: Done[Any] = self._database.transact(job.fn)
+        except BaseException as exc:  # noqa: BLE001 (the border of the thread: whoever waits gets it)
+            self._answer([(job.future, exc)])
+            return
+        self._answer([(job.future, done.value)], news=done.news)
+
+    def _answer(self, answers: Sequence[tuple[asyncio.Future[Any], Any]], *, news: bool = False) -> None:
+        self._loop.call_soon_threadsafe(self._resolve, answers, news)
+
+    def _resolve(self, answers: Sequence[tuple[asyncio.Future[Any], Any]], news: bool) -> None:  # noqa: FBT001
+        if news:
+            self._on_news()
+        for future, given in answers:
+            if future.done():
+                continue
+            # No future can hold a StopIteration.
+            answer = Bug("A transaction ended by StopIteration.") if isinstance(given, StopIteration) else given
+            if isinstance(answer, BaseException):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
