@@ -213,7 +213,7 @@ def check(github: FakeGitHub, it: CheckRun) -> Json:
             "annotations_url": f"{url}/annotations",
         },
         "check_suite": {"id": it.id + 1},
-        "app": app(github),
+        "app": app(github) | {"id": it.app_id},
         # GitHub names no pull request whose head is in a fork
         "pull_requests": [{"id": one.id, "number": one.number, "url": ""} for one in pulls],
     }

@@ -1,0 +1,151 @@
+"""The few fields that are read from GitHub's answers.
+
+The client's own models are not used: they are stricter than what GitHub and GitHub Enterprise Server really send.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct, field
+
+GHOST = "ghost"
+"""Who wrote what a deleted account wrote."""
+
+
+class User(Struct):
+    """A person, an organisation or a bot."""
+
+    login: str
+    type: str = "User"
+
+
+class App(Struct):
+    """`GET /app`, and who made a check."""
+
+    id: int
+    slug: str = ""
+
+
+class AccessToken(Struct):
+    """An installation token."""
+
+    token: str
+    expires_at: datetime
+
+
+class Repository(Struct):
+    """Its name only."""
+
+    full_name: str
+
+
+class Head(Struct):
+    """`repo` is null once the fork is deleted."""
+
+    sha: str
+    repo: Repository | None = None
+
+
+class Base(Struct):
+    """Where the pull request goes."""
+
+    sha: str
+    ref: str
+
+
+class Pull(Struct):
+    """A pull request."""
+
+    number: int
+    state: str
+    title: str
+    head: Head
+    base: Base
+    user: User | None = None
+    draft: bool = False
+
+
+class Comment(Struct):
+    """A comment on an issue or pull request."""
+
+    id: int
+    created_at: datetime
+    updated_at: datetime
+    body: str | None = None
+    user: User | None = None
+
+
+class Rights(Struct):
+    """A right that GitHub does not name is none."""
+
+    push: bool = False
+    maintain: bool = False
+    admin: bool = False
+
+
+class Collaborator(Struct):
+    """The user inside a permission answer."""
+
+    permissions: Rights = field(default_factory=Rights)
+
+
+class CollaboratorPermission(Struct):
+    """The old field `permission` knows four words only and is not read."""
+
+    user: Collaborator | None = None
+
+
+class TreeEntry(Struct):
+    """`size` is there for files only."""
+
+    path: str
+    mode: str
+    sha: str
+    size: int = 0
+
+
+class Tree(Struct):
+    """One folder."""
+
+    tree: list[TreeEntry]
+    truncated: bool = False
+
+    def find(self, name: str) -> TreeEntry | None:
+        """None when the folder has no such entry."""
+        return next((entry for entry in self.tree if entry.path == name), None)
+
+
+class Blob(Struct):
+    """A file's content; `encoding` is base64."""
+
+    content: str
+    encoding: str
+
+
+class Made(Struct):
+    """Of everything that was made, only the id counts."""
+
+    id: int
+
+
+class CheckOutput(Struct):
+    """How many annotations GitHub holds."""
+
+    annotations_count: int = 0
+
+
+class CheckRun(Struct):
+    """A check run."""
+
+    id: int
+    name: str = ""
+    external_id: str | None = None
+    app: App | None = None
+    output: CheckOutput = field(default_factory=CheckOutput)
+
+
+class CheckRuns(Struct):
+    """A page of them."""
+
+    check_runs: list[CheckRun]

@@ -1,0 +1,235 @@
+"""`ports.forge.Forge` on GitHub and GitHub Enterprise Server."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+import anyio
+import httpx
+import msgspec
+from githubkit.exception import GitHubException
+from pydantic import SecretStr
+
+from gpurun.adapters.github import answers, checks, client
+from gpurun.adapters.github.errors import innermost, translate
+from gpurun.adapters.github.permissions import SOURCE_PERMISSIONS
+from gpurun.adapters.github.tokens import AppAuth, InstallationAuth, Tokens
+from gpurun.domain.errors import Bug, ForgeRefused, UserError
+from gpurun.domain.forge import Check, Comment, GitSource, Permission, PullRequest, RepoRef
+from gpurun.domain.ids import CommitSha
+from gpurun.ports.clock import Clock
+
+FILE_MODES = frozenset({"100644", "100755"})
+"""Plain files in a git tree. Links are 120000, folders 040000, submodules 160000."""
+PAGE = 100
+PAGES_MAX = 30
+
+
+class GitHubForge:
+    """One App at one GitHub. Every address comes from `api_url` and `git_url`."""
+
+    def __init__(
+        self,
+        *,
+        app_id: int,
+        private_key: SecretStr,
+        api_url: str,
+        git_url: str,
+        clock: Clock,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._app_id = app_id
+        self._api_url = api_url
+        self._git_url = git_url.rstrip("/")
+        self._clock = clock
+        self._transport = client.SharedTransport(transport or client.open_transport(api_url))
+        app = client.make(AppAuth(app_id, private_key, clock), api_url=api_url, transport=self._transport)
+        self._app = client.Calls(app)
+        self._tokens = Tokens(app, clock)
+        self._installations: dict[int, client.Calls] = {}
+        self._bot_login = ""
+
+    async def close(self) -> None:
+        """Lets the connections go."""
+        await self._transport.close()
+
+    async def bot_login(self) -> str:
+        """`<slug>[bot]`, who our comments are by. Asked once, with the App's own key: also a check of the settings."""
+        if not self._bot_login:
+            async with self._translated():
+                app = await self._app.get("/app", answers.App)
+                self._bot_login = f"{app.slug}[bot]"
+        return self._bot_login
+
+    async def pull_request(self, repo: RepoRef, number: int) -> PullRequest:
+        async with self._calls(repo) as calls:
+            pull = await calls.get(f"/repos/{repo.name}/pulls/{number}", answers.Pull)
+        return PullRequest(
+            number=pull.number,
+            open=pull.state == "open",
+            draft=pull.draft,
+            head_sha=CommitSha(pull.head.sha),
+            head_repo=pull.head.repo.full_name if pull.head.repo else None,
+            base_sha=CommitSha(pull.base.sha),
+            base_ref=pull.base.ref,
+            author=pull.user.login if pull.user else answers.GHOST,
+            title=pull.title,
+        )
+
+    async def comment(self, repo: RepoRef, comment_id: int) -> Comment:
+        async with self._calls(repo) as calls:
+            found = await calls.get(f"/repos/{repo.name}/issues/comments/{comment_id}", answers.Comment)
+        return Comment(
+            id=found.id,
+            author=found.user.login if found.user else answers.GHOST,
+            author_is_bot=found.user is not None and found.user.type == "Bot",
+            body=found.body or "",
+            created_at=found.created_at,
+            updated_at=found.updated_at,
+        )
+
+    async def permission(self, repo: RepoRef, login: str) -> Permission:
+        path = f"/repos/{repo.name}/collaborators/{quote(login, safe='')}/permission"
+        rights = answers.Rights()
+        async with self._calls(repo) as calls:
+            try:
+                found = await calls.get(path, answers.CollaboratorPermission)
+                rights = found.user.permissions if found.user else rights
+            except GitHubException as exc:
+                # "not a user" and "no such repository" both mean: no right
+                if not _is_refused(exc, 404, now=self._clock.now()):
+                    raise
+        return Permission(push=rights.push, maintain=rights.maintain, admin=rights.admin)
+
+    async def read_file(self, repo: RepoRef, sha: CommitSha, path: str, *, max_bytes: int) -> bytes | None:
+        # by git trees, since the contents API follows links without saying so
+        async with self._calls(repo) as calls:
+            entry = await self._find_file(calls, repo, sha, path)
+            if entry is None:
+                return None
+            if entry.size > max_bytes:
+                raise UserError(f"{path} is {entry.size:,} bytes long; at most {max_bytes:,} are read.")
+            blob = await calls.get(f"/repos/{repo.name}/git/blobs/{entry.sha}", answers.Blob)
+            return base64.b64decode(blob.content)
+
+    async def _find_file(
+        self, calls: client.Calls, repo: RepoRef, sha: CommitSha, path: str
+    ) -> answers.TreeEntry | None:
+        tree_id: str = sha
+        *folders, name = path.split("/")
+        for folder in folders:
+            entry = await self._find_entry(calls, repo, tree_id, folder)
+            if entry is None or entry.mode != "040000":
+                return None
+            tree_id = entry.sha
+        entry = await self._find_entry(calls, repo, tree_id, name)
+        return entry if entry and entry.mode in FILE_MODES else None
+
+    async def _find_entry(
+        self, calls: client.Calls, repo: RepoRef, tree_id: str, name: str
+    ) -> answers.TreeEntry | None:
+        tree = await calls.get(f"/repos/{repo.name}/git/trees/{tree_id}", answers.Tree)
+        entry = tree.find(name)
+        if entry is None and tree.truncated:
+            raise ForgeRefused(f"A folder of {repo.name} has too many files for GitHub to list.", status=422)
+        return entry
+
+    async def git_source(self, repo: RepoRef) -> GitSource:
+        async with self._translated():
+            token = await self._tokens.narrowed(repo.installation_id, repo_id=repo.id, permissions=SOURCE_PERMISSIONS)
+        login = base64.b64encode(f"x-access-token:{token.value.get_secret_value()}".encode()).decode()
+        return GitSource(url=f"{self._git_url}/{repo.name}.git", authorization=SecretStr(f"Basic {login}"))
+
+    async def react(self, repo: RepoRef, comment_id: int, content: str) -> int:
+        path = f"/repos/{repo.name}/issues/comments/{comment_id}/reactions"
+        async with self._calls(repo) as calls:
+            return (await calls.post(path, {"content": content}, answers.Made)).id
+
+    async def create_comment(self, repo: RepoRef, pr: int, body: str) -> int:
+        async with self._calls(repo) as calls:
+            return (await calls.post(f"/repos/{repo.name}/issues/{pr}/comments", {"body": body}, answers.Made)).id
+
+    async def update_comment(self, repo: RepoRef, comment_id: int, body: str) -> None:
+        async with self._calls(repo) as calls:
+            await calls.patch(f"/repos/{repo.name}/issues/comments/{comment_id}", {"body": body}, answers.Made)
+
+    async def find_comment(self, repo: RepoRef, pr: int, *, marker: str, since: datetime) -> int | None:
+        login = await self.bot_login()
+        path = f"/repos/{repo.name}/issues/{pr}/comments"
+        params: dict[str, client.Param] = {"since": _utc(since), "per_page": PAGE}
+        async with self._calls(repo) as calls:
+            for page in range(1, PAGES_MAX + 1):
+                comments = await calls.get(path, list[answers.Comment], params | {"page": page})
+                for found in comments:
+                    if found.user and found.user.login == login and marker in (found.body or ""):
+                        return found.id
+                if len(comments) < PAGE:
+                    return None
+        raise ForgeRefused(f"{repo.name}#{pr} has too many comments since {_utc(since)} to look at.", status=422)
+
+    async def create_check(self, repo: RepoRef, sha: CommitSha, check: Check) -> int:
+        first, *others = checks.bodies(check)
+        async with self._calls(repo) as calls:
+            made = await calls.post(f"/repos/{repo.name}/check-runs", {**first, "head_sha": sha}, answers.Made)
+            for body in others:
+                await calls.patch(f"/repos/{repo.name}/check-runs/{made.id}", body, answers.Made)
+        return made.id
+
+    async def update_check(self, repo: RepoRef, check_id: int, check: Check) -> None:
+        path = f"/repos/{repo.name}/check-runs/{check_id}"
+        async with self._calls(repo) as calls:
+            there = 0
+            if check.annotations:
+                # a call whose answer was lost may have added them
+                there = (await calls.get(path, answers.CheckRun)).output.annotations_count
+            for body in checks.bodies(check, annotations_there=there):
+                await calls.patch(path, body, answers.Made)
+
+    async def find_check(self, repo: RepoRef, sha: CommitSha, *, name: str, external_id: str) -> int | None:
+        path = f"/repos/{repo.name}/commits/{sha}/check-runs"
+        params: dict[str, client.Param] = {"check_name": name, "filter": "all", "per_page": PAGE}
+        async with self._calls(repo) as calls:
+            for page in range(1, PAGES_MAX + 1):
+                found = (await calls.get(path, answers.CheckRuns, params | {"page": page})).check_runs
+                for one in found:
+                    if one.external_id == external_id and one.app is not None and one.app.id == self._app_id:
+                        return one.id
+                if len(found) < PAGE:
+                    return None
+        raise ForgeRefused(f"{repo.name} has too many checks named {name!r} at {sha} to look at.", status=422)
+
+    @asynccontextmanager
+    async def _calls(self, repo: RepoRef) -> AsyncIterator[client.Calls]:
+        """Calls as the repository's installation, with a limit on time and our own errors."""
+        calls = self._installations.get(repo.installation_id)
+        if calls is None:
+            auth = InstallationAuth(self._tokens, repo.installation_id)
+            calls = client.Calls(client.make(auth, api_url=self._api_url, transport=self._transport))
+            self._installations[repo.installation_id] = calls
+        async with self._translated():
+            yield calls
+
+    @asynccontextmanager
+    async def _translated(self) -> AsyncIterator[None]:
+        try:
+            with anyio.fail_after(client.CALL_LIMIT_S):
+                yield
+        except (GitHubException, msgspec.MsgspecError, TimeoutError) as exc:
+            error = translate(exc, now=self._clock.now())
+            # an error of ours that the client had only wrapped must not become its own cause
+            raise error from (None if error is innermost(exc) else exc)
+
+
+def _is_refused(exc: GitHubException, status: int, *, now: datetime) -> bool:
+    error = translate(exc, now=now)
+    return isinstance(error, ForgeRefused) and error.status == status
+
+
+def _utc(at: datetime) -> str:
+    if at.tzinfo is None:
+        raise Bug("a time without a zone")
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
