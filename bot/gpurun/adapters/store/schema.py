@@ -21,8 +21,8 @@ MIGRATIONS = Path(__file__).parent / "migrations"
 # As Alembic makes it.
 _VERSION_TABLE = """
 CREATE TABLE alembic_version (
-	version_num VARCHAR(32) NOT NULL,
-	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
+    version_num VARCHAR(32) NOT NULL,
+    CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 )
 """
 
