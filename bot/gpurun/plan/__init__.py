@@ -1,1 +1,1 @@
-"""Stage: a job at a commit becomes a plan. Pure; the look-ups are done by `flow` through ports."""
+"""`.gpurun.yml` becomes a plan with everything resolved, and the plan gets its digest. Pure."""

@@ -1,0 +1,89 @@
+"""Sizes, durations and GPU needs as people write them in `.gpurun.yml`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+MAX_DURATION_S = 7 * 24 * 3600
+"""The longest duration that may be written; the server's own limit may be lower."""
+
+_DURATION = re.compile(r"([1-9][0-9]{0,6})(s|m|h)")
+_SIZE = re.compile(r"([1-9][0-9]{0,8})(MB|GB|TB)", re.ASCII)
+_COUNT = re.compile(r"[0-9]{1,2}")
+_CPU = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,2})?)(\.\.)?")
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_MIB = {"MB": 1, "GB": 1024, "TB": 1024 * 1024}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuNeed:
+    """How many GPUs, each with how much memory. Zero means: any."""
+
+    count: int
+    vram_min_mib: int = 0
+    vram_max_mib: int = 0
+
+
+def quoted(text: str) -> str:
+    """What a person wrote, in quotes, short and printable, for an error message."""
+    return repr(text if len(text) <= 60 else text[:59] + "…")
+
+
+def duration_s(text: str) -> int:
+    """`90s`, `30m`, `2h` in seconds. Raises ValueError with a sentence."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{quoted(text)} is no duration. Write 90s, 30m or 2h")
+    seconds = int(found.group(1)) * _SECONDS[found.group(2)]
+    if seconds > MAX_DURATION_S:
+        raise ValueError(f"{text} is longer than {MAX_DURATION_S // 3600}h, the most that can be asked for")
+    return seconds
+
+
+def size_mib(text: str) -> int:
+    """`512MB`, `24GB`, `1TB` in MiB; 1GB is 1,024 MiB, as GPU makers count. Raises ValueError with a sentence."""
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{quoted(text)} is no size. Write 512MB, 24GB or 1TB")
+    return int(found.group(1)) * _MIB[found.group(2)]
+
+
+def least_size_mib(text: str) -> int:
+    """`32GB` or `32GB..`: at least so much. Raises ValueError with a sentence."""
+    return size_mib(text.removesuffix(".."))
+
+
+def least_cpus(text: str) -> float:
+    """`8`, `0.5` or `8..`: at least so many. Raises ValueError with a sentence."""
+    found = _CPU.fullmatch(text)
+    if found is None or float(found.group(1)) == 0:
+        raise ValueError(f"{quoted(text)} is no number of CPUs. Write 8, 0.5 or 8..")
+    return float(found.group(1))
+
+
+def gpu_need(text: str) -> GpuNeed:
+    """`1`, `24GB`, `24GB..80GB:2`: memory of each, then how many. Raises ValueError with a sentence.
+
+    A single size is the least: `24GB` is the same as `24GB..`.
+    """
+    if _COUNT.fullmatch(text):
+        return GpuNeed(count=int(text))
+    memory, _, count = text.partition(":")
+    low, is_range, high = memory.partition("..")
+    if count and not (_COUNT.fullmatch(count) and int(count) > 0):
+        raise ValueError(f"{quoted(count)} is no number of GPUs. Write 24GB:2 for two GPUs of at least 24 GB")
+    try:
+        need = GpuNeed(
+            count=int(count or 1),
+            vram_min_mib=size_mib(low) if low or not is_range else 0,
+            vram_max_mib=size_mib(high) if high else 0,
+        )
+    except ValueError as exc:
+        raise ValueError(
+            f"{quoted(text)} is no GPU need. Write a count (1), memory (24GB..80GB), or both (24GB..80GB:2); "
+            "GPU names are not in this version"
+        ) from exc
+    if need.vram_max_mib and need.vram_max_mib < need.vram_min_mib:
+        raise ValueError(f"{memory} runs backwards. Write the smaller size first")
+    return need

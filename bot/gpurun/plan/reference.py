@@ -1,0 +1,124 @@
+"""The reference page and the JSON Schema of `.gpurun.yml`, from the models."""
+
+from __future__ import annotations
+
+import inspect
+import json
+
+from pydantic import BaseModel
+
+from gpurun.domain.config import (
+    MAX_ARTIFACTS,
+    MAX_MODELS,
+    PLANNED_KEYS,
+    File,
+    JobKeys,
+    LimitKeys,
+    ModelKeys,
+    ResourceKeys,
+)
+from gpurun.plan.nodes import MAX_DEPTH, MAX_NODES
+from gpurun.plan.source import MAX_BYTES
+
+EXAMPLE = """\
+version: 1
+defaults:
+  limits: {max_duration: 20m}
+jobs:
+  smoke:
+    image: ghcr.io/org/app@sha256:0d5f9f0f2a0f4d1d6b1b4a1c2e8f7a6b5c4d3e2f1a0b9c8d7e6f5a4b3c2d1e0f
+    setup: pip install -e .
+    run: python -m app.smoke --seed 0
+    env: {SEED: "0", REGION: NO}
+    models:
+      - id: org/model
+        revision: 2f1a0b9c8d7e6f5a4b3c2d1e0f0d5f9f0f2a0f4d
+    resources: {gpu: "24GB..80GB:1", memory: 32GB, shm_size: 8GB}
+    artifacts: ["out/**"]
+"""
+
+
+def gpurun_yml_page() -> str:
+    """Text of `docs/reference/gpurun-yml.md`."""
+    return "\n".join(
+        [
+            "# `.gpurun.yml`",
+            "",
+            "<!-- Generated from bot/gpurun/domain/config.py. Write it anew with `make docs`. -->",
+            "",
+            "The file lies at the top of the repository. A run reads it at the commit that it runs.",
+            "Editors check it with the JSON Schema in `gpurun-yml.schema.json`; `gpurun validate` checks it too.",
+            "",
+            "```yaml",
+            EXAMPLE.rstrip(),
+            "```",
+            "",
+            *_table("Top level", "", File),
+            *_table("A job: `jobs.<name>`, and `defaults`", _doc(JobKeys), JobKeys),
+            *_table("`models[]`", _doc(ModelKeys) + f" At most {MAX_MODELS}.", ModelKeys),
+            *_table("`resources`", _doc(ResourceKeys), ResourceKeys),
+            *_table("`limits`", _doc(LimitKeys), LimitKeys),
+            "## Rules",
+            "",
+            "- Values are text as written: `NO`, `on`, `3.10` and `1e-4` reach the job unchanged.",
+            '  A value that is left empty, `~` or `null` is refused: write `""` for an empty text.',
+            "- Job names are lower-case letters, digits, `.`, `_` and `-`, at most 63, and no command word.",
+            f"- `artifacts` holds at most {MAX_ARTIFACTS} patterns, relative to the work folder, without `..`.",
+            "- Reserved variables: `PATH`, `HF_HOME`, `HF_HUB_OFFLINE`, `GPURUN`, and those that start with `LD_`,",
+            "  `GITHUB_`, `RUNPOD_`, `DOCKER_` or `GPURUN_`.",
+            f"- UTF-8, at most {MAX_BYTES // 1024} KiB, {MAX_NODES:,} keys and values, {MAX_DEPTH} levels.",
+            "  No aliases, anchors, merge keys, tags or duplicate keys.",
+            '- An unknown key is an error. These keys are planned and answered with "not in this version":',
+            f"  {_planned()}.",
+            "",
+        ]
+    )
+
+
+def json_schema() -> str:
+    """Text of `docs/reference/gpurun-yml.schema.json`."""
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **File.model_json_schema(),
+        "title": ".gpurun.yml",
+    }
+    return json.dumps(_without_nulls(schema), indent=2, ensure_ascii=False) + "\n"
+
+
+def _doc(model: type[BaseModel]) -> str:
+    return " ".join(inspect.cleandoc(model.__doc__ or "").split())
+
+
+def _table(title: str, text: str, model: type[BaseModel]) -> list[str]:
+    rows = []
+    for name, field in model.model_fields.items():
+        meaning = " ".join((field.description or "").split())
+        example = " ".join(f"`{example}`" for example in field.examples or ())
+        rows.append(f"| `{name}` | {meaning} | {example} |".replace("  ", " "))
+    return [
+        f"## {title}",
+        "",
+        *([text, ""] if text else []),
+        "| Key | Meaning | Examples |",
+        "|---|---|---|",
+        *rows,
+        "",
+    ]
+
+
+def _planned() -> str:
+    return ", ".join(f"`{key}`" for keys in PLANNED_KEYS.values() for key in sorted(keys))
+
+
+def _without_nulls(node: object) -> object:
+    """A key may be left out but not be null, so the `null` that stands for "left out" in the models goes."""
+    if isinstance(node, list):
+        return [_without_nulls(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    options = node.get("anyOf")
+    if isinstance(options, list) and {"type": "null"} in options:
+        rest = [option for option in options if option != {"type": "null"}]
+        node = {key: value for key, value in node.items() if key not in ("anyOf", "default")}
+        return {str(key): _without_nulls(value) for key, value in {**node, **rest[0]}.items()}
+    return {str(key): _without_nulls(value) for key, value in node.items()}

@@ -1,0 +1,84 @@
+"""Bytes of `.gpurun.yml` become text that a YAML reader and a person see alike."""
+
+from __future__ import annotations
+
+import re
+
+from gpurun.domain.errors import ConfigError
+
+MAX_BYTES = 64 * 1024
+
+_BAD = re.compile(
+    # control characters, direction marks, zero-width and line separators, byte order marks, lone surrogates
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff\ufffe\uffff\ud800-\udfff]"
+)
+_DIRECTION = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def readable(file: str | bytes) -> str:
+    r"""Text with `\n` line ends, without the byte order mark. Raises ConfigError with line and column."""
+    text = _decoded(file)
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    bad = _BAD.search(text)
+    if bad is not None:
+        line, column = position(text, bad.start())
+        raise ConfigError(
+            f"the character U+{ord(bad.group()):04X} ({_kind(bad.group())}) is not allowed in this file",
+            line=line,
+            column=column,
+            hint="Delete it; it is invisible in most editors.",
+        )
+    return text
+
+
+def position(text: str, at: int) -> tuple[int, int]:
+    """Line and column of the character at `at`, both from 1."""
+    return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+
+
+def quote(text: str, line: int, column: int) -> str:
+    """The line with a caret under the column; a long one is cut around it. Empty when there is no such line."""
+    lines = text.split("\n")
+    if not 1 <= line <= len(lines):
+        return ""
+    start = max(0, column - 80)
+    shown = lines[line - 1].replace("\t", " ")[start : start + 120]
+    caret = " " * (min(column - start, len(shown) + 1) - 1) + "^"
+    gutter = f"{line} | "
+    return f"{gutter}{shown}\n{' ' * (len(gutter) - 2)}| {caret}"
+
+
+def _decoded(file: str | bytes) -> str:
+    if isinstance(file, str):
+        _check_size(len(file.encode("utf-8", "surrogatepass")))
+        return file
+    _check_size(len(file))
+    if file.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise ConfigError("the file is saved as UTF-16", hint="Save it as UTF-8.")
+    try:
+        return file.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        before = file[: exc.start].decode("utf-8")
+        line, column = position(before, len(before))
+        raise ConfigError(
+            f"the byte 0x{file[exc.start]:02x} is not UTF-8; the file may be saved as Latin-1",
+            line=line,
+            column=column,
+            hint="Save it as UTF-8.",
+        ) from exc
+
+
+def _check_size(n_bytes: int) -> None:
+    if n_bytes > MAX_BYTES:
+        raise ConfigError(
+            f"the file has {n_bytes:,} bytes, more than the {MAX_BYTES:,} that are read",
+            hint="Move long scripts into the repository and call them from `run`.",
+        )
+
+
+def _kind(character: str) -> str:
+    if _DIRECTION.match(character):
+        return "it changes the direction of text"
+    if character == "\x00":
+        return "NUL"
+    return "an invisible space or line break" if ord(character) > 0x9F else "a control character"

@@ -1,0 +1,375 @@
+import time
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+
+from gpurun.domain.command import RESERVED_WORDS
+from gpurun.domain.config import PLANNED_KEYS, Config
+from gpurun.domain.errors import ConfigError, NotInThisVersion
+from gpurun.domain.plan import Resources
+from gpurun.plan.load import check, explain, job_names, load
+
+DIGEST = "sha256:" + "0123456789abcdef" * 4
+IMAGE = f"ghcr.io/org/app@{DIGEST}"
+REVISION = "0123456789" * 4
+HEAD = f"version: 1\njobs:\n  smoke:\n    image: {IMAGE}\n    run: python smoke.py\n"
+"""A whole file of five lines; tests add to its job."""
+
+
+def refused(file):
+    """`line:column message | hint` of the first fault."""
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    error = caught.value
+    return f"{error.line}:{error.column} {error.message}" + (f" | {error.hint}" if error.hint else "")
+
+
+def job(text=""):
+    return load(HEAD + text).jobs["smoke"]
+
+
+def test_the_least_file():
+    smoke = job()
+    assert (smoke.image, smoke.run, smoke.setup, dict(smoke.env)) == (IMAGE, "python smoke.py", "", {})
+    assert smoke.needs() == Resources()
+    assert smoke.max_duration_s == 1800
+    assert job_names(load(HEAD)) == ("smoke",)
+
+
+def test_everything_this_version_knows():
+    smoke = job(
+        "    setup: |\n      pip install -e .\n      echo ready\n"
+        f"    models: [{{id: org/model, revision: '{REVISION}', target: /weights}}]\n"
+        "    resources: {gpu: '24GB..80GB:2', cpu: 8.., memory: 32GB.., disk: 60GB, shm_size: 512MB}\n"
+        "    limits: {max_duration: 90s}\n"
+        '    artifacts: ["out/**", report.json]\n'
+    )
+    assert smoke.setup == "pip install -e .\necho ready\n"
+    assert smoke.model_specs()[0].target == "/weights"
+    assert smoke.needs() == Resources(
+        gpus=2,
+        vram_min_mib=24 * 1024,
+        vram_max_mib=80 * 1024,
+        cpus=8.0,
+        memory_mib=32 * 1024,
+        disk_mib=60 * 1024,
+        shm_mib=512,
+    )
+    assert smoke.max_duration_s == 90
+    assert smoke.artifacts == ("out/**", "report.json")
+
+
+def test_env_values_stay_as_written():
+    smoke = job(
+        "    env: {REGION: NO, WANDB: off, FLAG: on, ANS: y, PY: 3.10, LR: 1e-4, LR2: 1.0e-4, TIME: 22:30, OCT: 017,\n"
+        "      EMPTY: '', YES: \"yes\", n: 1_000, T: true, yes: b}\n"
+    )
+    assert dict(smoke.env) == snapshot(
+        {
+            "REGION": "NO",
+            "WANDB": "off",
+            "FLAG": "on",
+            "ANS": "y",
+            "PY": "3.10",
+            "LR": "1e-4",
+            "LR2": "1.0e-4",
+            "TIME": "22:30",
+            "OCT": "017",
+            "EMPTY": "",
+            "YES": "yes",
+            "n": "1_000",
+            "T": "true",
+            "yes": "b",
+        }
+    )
+
+
+@pytest.mark.parametrize("empty", ["", "~", "null", "NULL"])
+def test_an_env_value_without_a_value_is_refused(empty):
+    assert 'has no value | Write "" for an empty text' in refused(HEAD + f"    env:\n      EMPTY: {empty}\n")
+
+
+def test_defaults_are_merged_one_level_deep_and_the_job_wins():
+    config = load(
+        "version: 1\n"
+        f"defaults: {{image: {IMAGE}, env: {{A: '1', B: '2'}}, artifacts: [a], limits: {{max_duration: 1h}}}}\n"
+        "jobs:\n  one: {run: one, env: {B: '3', C: '4'}, artifacts: [b]}\n"
+        "  two: {run: two, limits: {max_duration: 5m}}\n"
+    )
+    one, two = config.jobs["one"], config.jobs["two"]
+    assert dict(one.env) == {"A": "1", "B": "3", "C": "4"}
+    assert (one.artifacts, one.max_duration_s) == (("b",), 3600)
+    assert (dict(two.env), two.artifacts, two.max_duration_s) == ({"A": "1", "B": "2"}, ("a",), 300)
+
+
+def test_three_kinds_of_nothing_are_told_apart():
+    assert [refused(file).split(" | ")[0] for file in (None, "", " \n\n", "# only\n# comments\n", "---\n# x\n")] == (
+        snapshot(
+            [
+                "1:1 there is no file `.gpurun.yml` at this commit",
+                "1:1 the file is empty",
+                "1:1 the file is empty",
+                "1:1 the file holds only comments",
+                "1:1 the file holds only comments",
+            ]
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        b"\xef\xbb\xbf" + HEAD.encode(),
+        "\ufeff" + HEAD,
+        HEAD.replace("\n", "\r\n"),
+        b"\xef\xbb\xbf" + HEAD.replace("\n", "\r\n").encode(),
+        HEAD.replace("\n", "\r"),
+    ],
+)
+def test_one_byte_order_mark_and_any_line_ends_are_fine(file):
+    assert load(file) == load(HEAD)
+
+
+@pytest.mark.parametrize(
+    ("file", "answer"),
+    [
+        # text that is none
+        (b"version: 1\nname: caf\xe9\n", "2:10 the byte 0xe9 is not UTF-8; the file may be saved as Latin-1"),
+        (HEAD.encode("utf-16"), "1:1 the file is saved as UTF-16"),
+        ("\ufeff\ufeffversion: 1", "1:1 the character U+FEFF (an invisible space or line break)"),
+        ("version: 1\x00", "1:11 the character U+0000 (NUL)"),
+        ("version: 1\njobs: \u202e1\n", "2:7 the character U+202E (it changes the direction of text)"),
+        ("version: 1\x1b[31m", "1:11 the character U+001B (a control character)"),
+        ("a: b\u2028c: d", "1:5 the character U+2028 (an invisible space or line break)"),
+        ("a: \ud800", "1:4 the character U+D800"),
+        ("#" * 70_000, "1:1 the file has 70,000 bytes, more than the 65,536 that are read"),
+        # YAML
+        ("version: 1\njobs:\n\tsmoke: 1\n", "3:1 not valid YAML: a tab stands where spaces must | Indent with spaces."),
+        ("a: b: c\n", "1:5 not valid YAML: a `:` stands where no key can be"),
+        ("a: 'x\n\n", "3:1 not valid YAML: the quote that was opened before is never closed"),
+        ("a: @x\n", "1:4 not valid YAML: this character cannot start a value | Put the value in quotes."),
+        ("- a\nb: 1\n", "2:1 not valid YAML: this does not belong to the block before it"),
+        ("a: [1\n", "2:1 not valid YAML: a `,` or `]` is missing before this"),
+        ("a: {b: 1\n", "2:1 not valid YAML: a `,` or `}` is missing before this"),
+        ('a: "\\q"\n', "1:6 not valid YAML: this escape is unknown"),
+        ("[" * 60_000, "1:17 this is nested more than 16 deep"),
+        ("a: " * 3, "1:5 not valid YAML"),
+        # YAML that this file does not need
+        ("a: &x 1\nb: *x\n", "1:4 anchors (`&x`) are not allowed"),
+        ("a: *x\n", "1:4 aliases (`*x`) are not allowed"),
+        ("<<: {a: 1}\n", "1:1 merge keys (`<<`) are not allowed"),
+        ("a: !!python/object:os.system x\n", "1:4 tags (`!…`) are not allowed"),
+        ("a: ! x\n", "1:4 tags (`!…`) are not allowed"),
+        ("!x\na: 1\n", "1:1 tags (`!…`) are not allowed"),
+        ("%YAML 1.1\n---\na: no\n", "2:1 `%` directives are not allowed"),
+        ("version: 1\n---\nversion: 1\n", "2:1 a second document starts here"),
+        ("? [a]\n: b\n", "1:3 a key must be one text"),
+        ("a: 1\nb: 2\na: 3\n", "3:1 the key `a` stands here and in line 1 | Keep one of the two."),
+        (HEAD + "  smoke:\n    run: x\n", "6:3 the key `smoke` stands here and in line 3"),
+        (HEAD + "    env:\n      A: '1'\n      A: '2'\n", "8:7 the key `A` stands here and in line 7"),
+        ("- version\n", "1:1 the file must hold keys and values"),
+        ("just text\n", "1:1 the file must hold keys and values"),
+        # shape
+        ("jobs: {}\n", "1:1 `version` is missing | Write `version: 1` in the first line."),
+        ("version: 1\n", "1:1 `jobs` is missing"),
+        ("version: 1\njobs: {}\n", "2:7 `jobs` is empty | Write at least one."),
+        ("version: 1\njobs:\n", "2:1 `jobs` has no value"),
+        ("version: 1\njobs: [a]\n", "2:7 `jobs` must hold keys and values"),
+        ("version: 1\njobs: {smoke: x}\n", "2:15 `jobs.smoke` must hold keys and values"),
+        ("version: 2\njobs: {a: {}}\n", "1:10 `version`: this version of gpurun reads `version: 1`"),
+        ("version: 1.0\njobs: {a: {}}\n", "1:10 `version`: this version of gpurun reads `version: 1`"),
+        ("version: 1\njobs:\n  smoke: {run: x}\n", "3:3 `jobs.smoke` has no `image` | Write `image: name@sha256:…`."),
+        ("version: 1\njobs:\n  smoke: {}\n", "3:3 `jobs.smoke` has no `image`"),
+        (f"version: 1\njobs:\n  smoke: {{image: '{IMAGE}'}}\n", "3:3 `jobs.smoke` has no `run`"),
+        # keys
+        (HEAD + "    comand: x\n", "6:5 unknown key `comand`; did you mean `run`?"),
+        (HEAD + "    artefacts: [x]\n", "6:5 unknown key `artefacts`; did you mean `artifacts`?"),
+        (HEAD + "    time_out: 5m\n", "6:5 unknown key `time_out`; did you mean `limits: {max_duration: …}`?"),
+        (HEAD + "    x-note: 5m\n", "6:5 unknown key `x-note`"),
+        (HEAD + "    on: push\n", "6:5 unknown key `on`"),
+        (HEAD + "    größe: 1\n", "6:5 unknown key `größe`"),
+        (HEAD + "job: {}\n", "6:1 unknown key `job`; did you mean `jobs`? | Allowed here: `version`, "),
+        (HEAD + "defaults: {runn: x}\n", "6:12 unknown key `runn`; did you mean `run`?"),
+        (HEAD + "    resources: {gpus: 1}\n", "6:17 unknown key `gpus`; did you mean `gpu`?"),
+        (HEAD + "    limits: {max_duratio: 1}\n", "6:14 unknown key `max_duratio`; did you mean `max_duration`?"),
+        (HEAD + "    limits: {max_cost: 1}\n", "6:14 the key `max_cost` is not in this version | Delete it for now."),
+        (HEAD + f"    models: [{{id: a/b, revision: '{REVISION}', include: ['*']}}]\n", "key `include` is not in"),
+        # values
+        (HEAD.replace(IMAGE, "python:3.12"), "4:12 `jobs.smoke.image`: 'python:3.12' names an image by tag"),
+        (HEAD.replace(IMAGE, "python:latest"), "`docker buildx imagetools inspect NAME:TAG` shows the digest"),
+        (HEAD.replace(IMAGE, "python@sha256:12"), "4:12 `jobs.smoke.image`: 'python@sha256:12' is no image by digest"),
+        (HEAD.replace(IMAGE, "[a]"), "4:12 `jobs.smoke.image`: must be one text"),
+        (HEAD.replace("python smoke.py", "' '"), "5:10 `jobs.smoke.run`: is empty | Write the command."),
+        (HEAD.replace("python smoke.py", ""), "5:5 `run` has no value"),
+        (HEAD + "    models: [{id: gpt2, revision: main}]\n", "6:19 `jobs.smoke.models[0].id`: 'gpt2' is no model"),
+        (HEAD + "    models: [{id: a/b, revision: main}]\n", "6:34 `jobs.smoke.models[0].revision`: 'main' is a bra"),
+        (HEAD + "    models: [{id: a/b, revision: abc1234}]\n", "'abc1234' is no full commit id"),
+        (HEAD + "    models: [{id: a/b}]\n", "6:14 `jobs.smoke.models[0]` has no `revision`"),
+        (HEAD + f"    models: [{{id: a/b, revision: '{REVISION}', target: w}}]\n", "'w' is no absolute folder"),
+        (HEAD + f"    models: [{{id: a/b, revision: '{REVISION}', target: /a/../b}}]\n", "is no absolute folder"),
+        (HEAD + "    models: {id: a/b}\n", "6:13 `jobs.smoke.models` must be a list"),
+        (HEAD + "    artifacts: out\n", "6:16 `jobs.smoke.artifacts` must be a list"),
+        (HEAD + "    artifacts: [../x]\n", "6:17 `jobs.smoke.artifacts[0]`: '../x' is no path under the work folder"),
+        (HEAD + "    artifacts: [/etc/passwd]\n", "'/etc/passwd' is no path under the work folder"),
+        (HEAD + f"    artifacts: [{', '.join('abc' for _ in range(51))}]\n", "has more than 50 items"),
+        (HEAD + "    env: {1: a}\n", "6:11 '1' cannot be the name of a variable"),
+        (HEAD + "    env: {'A=B': a}\n", "'A=B' cannot be the name of a variable"),
+        (HEAD + '    env: {"A\\nB": a}\n', "'A\\nB' cannot be the name of a variable"),
+        (HEAD + "    env: {A: [1]}\n", "6:14 `jobs.smoke.env.A`: must be one text"),
+        (HEAD + "    env: [A]\n", "6:10 `jobs.smoke.env` must hold keys and values"),
+        (HEAD + "    limits: {max_duration: 22:30}\n", "'22:30' is no duration | Write 90s, 30m or 2h."),
+        (HEAD + "    limits: {max_duration: -1}\n", "'-1' is no duration"),
+        (HEAD + "    limits: {max_duration: .inf}\n", "'.inf' is no duration"),
+        (HEAD + "    limits: {max_duration: 1e400}\n", "'1e400' is no duration"),
+        (HEAD + "    limits: {max_duration: 169h}\n", "169h is longer than 168h"),
+        (HEAD + "    resources: {gpu: RTX4090}\n", "GPU names are not in this version"),
+        (HEAD + "    resources: {gpu: 80GB..24GB}\n", "runs backwards"),
+        (HEAD + "    resources: {gpu: '24GB:0'}\n", "'0' is no number of GPUs"),
+        (HEAD + "    resources: {gpu: '24GB:1..2'}\n", "'1..2' is no number of GPUs"),
+        (HEAD + "    resources: {memory: 32}\n", "'32' is no size | Write 512MB, 24GB or 1TB."),
+        (HEAD + "    resources: {cpu: 0}\n", "'0' is no number of CPUs"),
+        (HEAD + "    resources: x\n", "6:16 `jobs.smoke.resources` must hold keys and values"),
+        # names
+        (HEAD.replace("smoke:", "Smoke:"), "3:3 'Smoke' cannot be the name of a job"),
+        (HEAD.replace("smoke:", "smoke.:"), "3:3 'smoke.' cannot be the name of a job"),
+        (HEAD.replace("smoke:", "a:b:"), "3:3 'a:b' cannot be the name of a job"),
+        (HEAD.replace("smoke:", "x" * 64 + ":"), "cannot be the name of a job"),
+    ],
+)  # fmt: skip
+def test_faults_have_a_place_and_a_way_out(file, answer):
+    assert answer in refused(file)
+
+
+@pytest.mark.parametrize("word", sorted(RESERVED_WORDS))
+def test_no_job_is_called_like_a_command(word):
+    assert f"3:3 a job cannot be called '{word}'" in refused(HEAD.replace("smoke:", f"{word}:"))
+
+
+@pytest.mark.parametrize("name", ["LD_PRELOAD", "ld_library_path", "PATH", "GITHUB_TOKEN", "RUNPOD_API_KEY",
+                                  "DOCKER_HOST", "GPURUN_X", "GPURUN", "HF_HUB_OFFLINE", "HF_HOME"])  # fmt: skip
+def test_reserved_variables(name):
+    assert f"6:11 {name} is reserved" in refused(HEAD + f"    env: {{{name}: x}}\n")
+
+
+@pytest.mark.parametrize(
+    ("level", "key"), [(level, key) for level, keys in PLANNED_KEYS.items() for key in sorted(keys)]
+)
+def test_planned_keys_are_not_in_this_version(level, key):
+    models = f"models: [{{id: a/b, revision: '{REVISION}', {key}: [x]}}]"
+    text = {
+        "file": f"{key}: x",
+        "job": f"    {key}: x",
+        "limits": f"    limits: {{{key}: x}}",
+        "model": f"    {models}",
+    }
+    with pytest.raises(NotInThisVersion, match=key):
+        load(HEAD + text[level] + "\n")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "needs"),
+    [
+        ("0", (0, 0, 0)),
+        ("2", (2, 0, 0)),
+        ("24GB", (1, 24576, 0)),
+        ("24GB..", (1, 24576, 0)),
+        ("..80GB", (1, 0, 81920)),
+        ("24GB..80GB:4", (4, 24576, 81920)),
+    ],
+)
+def test_gpu_needs(gpu, needs):
+    found = job(f"    resources: {{gpu: '{gpu}'}}\n").needs()
+    assert (found.gpus, found.vram_min_mib, found.vram_max_mib) == needs
+
+
+def test_all_faults_are_found_at_once_and_in_order():
+    faults = check(HEAD.replace(IMAGE, "a:b") + "    comand: x\n    env: {A: }\nbudgets: 1\n")
+    assert isinstance(faults, tuple)
+    assert [f"{fault.line}:{fault.column}" for fault in faults] == ["4:12", "6:5", "7:11", "8:1"]
+
+
+def test_explain_quotes_the_line_with_a_caret():
+    file = HEAD + "    comand: x\n"
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    assert explain(caught.value, file) == snapshot(
+        """\
+.gpurun.yml:6:5: unknown key `comand`; did you mean `run`?
+6 |     comand: x
+  |     ^
+Allowed here: `image`, `setup`, `run`, `env`, `models`, `resources`, `limits`, `artifacts`.\
+"""
+    )
+
+
+def test_explain_cuts_a_long_line_around_the_fault():
+    file = HEAD + "    env: {" + ", ".join(f"A{n}: x" for n in range(200)) + ", 1: x}\n"
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    shown = explain(caught.value, file).split("\n")
+    caret = shown[2].index("^")
+    assert shown[1][caret] == "1"
+    assert max(map(len, shown)) < 200
+
+
+def test_a_fault_in_defaults_is_told_where_it_stands():
+    assert "2:19 " in refused(f"version: 1\ndefaults: {{image: x:1}}\njobs: {{a: {{run: x, image: '{IMAGE}'}}}}\n")
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(f"{c}: &{c} [*a,*a,*a]\n" for c in "bcdefgh"),
+        "[" * 65_000,
+        "{a: " * 16_000,
+        "".join(f"k{n}: v\n" for n in range(7_000)),
+        "- " * 32_000,
+        "a: " + "x" * 65_000,
+        "a: '" + "x'' " * 16_000,
+        "a: |\n" + " x\n" * 20_000,
+        "#" * 65_000,
+        "\n" * 65_000,
+        "? " * 30_000,
+        "a: {" + ",".join(f"b{n}: c" for n in range(7_000)) + "}",
+        "a" * 65_000,
+        "%" * 65_000,
+        "!" * 65_000,
+    ],
+)
+def test_a_hostile_file_is_cheap(file):
+    started = time.process_time()
+    with pytest.raises(ConfigError):
+        load(file)
+    assert time.process_time() - started < 0.5
+    tracemalloc.start()
+    with pytest.raises(ConfigError):
+        load(file)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10 * 1024 * 1024
+
+
+def test_a_file_of_many_jobs_stays_below_the_count():
+    jobs = "".join(f"  job{n}:\n    image: {IMAGE}\n    run: x\n    env: {{A: '1'}}\n" for n in range(150))
+    assert len(load("version: 1\njobs:\n" + jobs).jobs) == 150
+
+
+parts = st.sampled_from([*" \n\t:-[]{}&*!|>'\"%@`?#,~0aA<\\", "version: 1\n", "jobs:\n", "  smoke:\n", "    env:\n"])
+yamlish = st.lists(parts).map("".join)
+
+
+@given(yamlish | st.text() | st.binary())
+def test_anything_loads_or_is_a_config_error(file):
+    found = check(file)
+    if not isinstance(found, Config):
+        assert all(isinstance(fault, ConfigError) and fault.line >= 1 and fault.column >= 1 for fault in found)
+        assert all(explain(fault, file) for fault in found)
+
+
+@given(st.dictionaries(st.from_regex(r"V_[A-Z0-9]{1,5}", fullmatch=True), st.text(alphabet="abc01.:-+ ", max_size=8)))
+def test_any_env_goes_through_unchanged(env):
+    text = "".join(f'      {name}: "{value}"\n' for name, value in env.items())
+    assert dict(job("    env:\n" + text if env else "").env) == env

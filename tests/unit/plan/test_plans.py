@@ -1,0 +1,146 @@
+"""Resolving and digests. The golden files in `tests/data/plans` never change: stored digests must stay true."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpurun.domain.errors import Bug
+from gpurun.domain.ids import CommitSha, JobName, RepoName, Revision, TreeSha
+from gpurun.domain.plan import ModelFile, ModelPin, Plan
+from gpurun.domain.run import Pins
+from gpurun.plan.digest import canonical, digest, result_key
+from gpurun.plan.load import load
+from gpurun.plan.resolve import AllPinned, ConfirmImage, FetchCommit, ResolveModel, build, next_pin
+
+PLANS = Path(__file__).parents[2] / "data" / "plans"
+IMAGE = "ghcr.io/org/app@sha256:" + "0123456789abcdef" * 4
+REVISION = Revision("0123456789" * 4)
+COMMIT = CommitSha("c" * 40)
+TREE = TreeSha("7" * 40)
+REPO = RepoName("org/app")
+LEAST = f"version: 1\njobs:\n  smoke:\n    image: {IMAGE}\n    run: python smoke.py\n"
+FULL = LEAST + (
+    "    setup: pip install -e .\n"
+    "    env: {SEED: '0', REGION: NO, TEXT: 'ü ∑'}\n"
+    f"    models: [{{id: org/model, revision: '{REVISION}', target: /weights}},"
+    f" {{id: org/two, revision: '{REVISION}'}}]\n"
+    "    resources: {gpu: '24GB..80GB:2', cpu: 0.5, memory: 32GB, disk: 60GB, shm_size: 8GB}\n"
+    "    limits: {max_duration: 2h}\n"
+    "    artifacts: ['out/**', report.json]\n"
+)
+FILES = (
+    ModelFile(path="model.safetensors", size=16_000_000, sha256="a" * 64, etag="a" * 64),
+    ModelFile(path="config.json", size=120, sha256="b" * 64, etag="b" * 40),
+)
+
+
+def pin(model_id, target=None):
+    return ModelPin(id=model_id, revision=REVISION, target=target, files=FILES)
+
+
+def plan(text: str, models=()) -> Plan:
+    job = load(text).jobs["smoke"]
+    pins = Pins(tree=TREE, image_confirmed=True, models=models)
+    return build(repo=REPO, sha=COMMIT, job_name=JobName("smoke"), job=job, pins=pins)
+
+
+GOLDEN = {"least": plan(LEAST), "full": plan(FULL, (pin("org/model", "/weights"), pin("org/two")))}
+
+
+@pytest.mark.parametrize("name", sorted(GOLDEN))
+def test_golden_digests(name):
+    golden = json.loads((PLANS / f"{name}.json").read_text())
+    assert json.loads(canonical(GOLDEN[name])) == golden["canonical"]
+    assert digest(GOLDEN[name]) == golden["digest"]
+    assert result_key(GOLDEN[name]) == golden["result_key"]
+
+
+def test_every_plan_on_disk_is_checked():
+    assert {path.stem for path in PLANS.glob("*.json")} == set(GOLDEN)
+
+
+def test_pins_are_resolved_one_by_one():
+    job = load(FULL).jobs["smoke"]
+    first, second = job.model_specs()
+    pins = Pins()
+    assert next_pin(job, pins) == FetchCommit()
+    pins = replace(pins, tree=TREE)
+    assert next_pin(job, pins) == ConfirmImage(job.image)
+    pins = replace(pins, image_confirmed=True)
+    assert next_pin(job, pins) == ResolveModel(first)
+    pins = replace(pins, models=(pin("org/model", "/weights"),))
+    assert next_pin(job, pins) == ResolveModel(second)
+    pins = replace(pins, models=(*pins.models, pin("org/two")))
+    assert next_pin(job, pins) == AllPinned()
+
+
+@pytest.mark.parametrize(
+    "pins",
+    [
+        Pins(),
+        Pins(tree=TREE, image_confirmed=True, models=(pin("org/model", "/weights"),)),
+        Pins(tree=TREE, image_confirmed=True, models=(pin("org/two"), pin("org/model", "/weights"))),
+        Pins(tree=TREE, image_confirmed=True, models=(pin("org/model"), pin("org/two"))),
+    ],
+)
+def test_a_plan_with_missing_or_foreign_pins_is_a_bug(pins):
+    with pytest.raises(Bug):
+        build(repo=REPO, sha=COMMIT, job_name=JobName("smoke"), job=load(FULL).jobs["smoke"], pins=pins)
+
+
+def changed(**fields):
+    return replace(GOLDEN["full"], **fields)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        changed(repo=RepoName("org/other")),
+        changed(job=JobName("eval")),
+        changed(image=type(GOLDEN["full"].image)(IMAGE.replace("0123", "ffff"))),
+        changed(run="true"),
+        changed(setup=""),
+        changed(env=(("SEED", "1"),)),
+        changed(models=GOLDEN["full"].models[:1]),
+        changed(models=GOLDEN["full"].models[::-1]),
+        changed(models=(replace(GOLDEN["full"].models[0], files=FILES[:1]), GOLDEN["full"].models[1])),
+        changed(models=(replace(GOLDEN["full"].models[0], target=None), GOLDEN["full"].models[1])),
+        changed(resources=replace(GOLDEN["full"].resources, gpus=1)),
+        changed(resources=replace(GOLDEN["full"].resources, cpus=0.25)),
+        changed(max_duration_s=60),
+        changed(artifacts=()),
+    ],
+)
+def test_everything_that_decides_the_result_is_in_both_digests(other):
+    assert digest(other) != digest(GOLDEN["full"])
+    assert result_key(other) != result_key(GOLDEN["full"])
+
+
+def test_commit_and_tree_stand_in_for_each_other():
+    other_commit = replace(GOLDEN["full"], commit=CommitSha("d" * 40))
+    assert digest(other_commit) != digest(GOLDEN["full"])
+    assert result_key(other_commit) == result_key(GOLDEN["full"])
+    other_tree = replace(GOLDEN["full"], tree=TreeSha("8" * 40))
+    assert result_key(other_tree) != result_key(GOLDEN["full"])
+
+
+@given(st.permutations(FULL.splitlines()[3:]), st.permutations(["SEED: '0'", "REGION: 'NO'", "TEXT: 'ü ∑'"]),
+       st.permutations(FILES))  # fmt: skip
+def test_no_order_of_keys_or_files_changes_a_digest(lines, env, files):
+    head = "\n".join(FULL.splitlines()[:3])
+    lines = [f"    env: {{{', '.join(env)}}}" if line.lstrip().startswith("env") else line for line in lines]
+    models = tuple(replace(model, files=tuple(files)) for model in GOLDEN["full"].models)
+    shuffled = plan("\n".join([head, *lines, ""]), models)
+    assert digest(shuffled) == digest(GOLDEN["full"])
+    assert result_key(shuffled) == result_key(GOLDEN["full"])
+
+
+def test_defaults_written_out_change_no_digest():
+    written = LEAST + "    setup: ''\n    env: {}\n    models: []\n    limits: {max_duration: 30m}\n    artifacts: []\n"
+    assert digest(plan(written)) == digest(GOLDEN["least"])
+    elsewhere = f"version: 1\ndefaults: {{image: '{IMAGE}'}}\njobs: {{smoke: {{run: python smoke.py}}}}\n"
+    assert digest(plan(elsewhere)) == digest(GOLDEN["least"])
