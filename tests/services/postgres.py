@@ -11,12 +11,14 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import psycopg
 import pytest
 
-from gpurun.adapters.store import PostgresStore, SqliteStore, upgrade
 from tests.fakes.clock import FakeChance, FakeClock
+
+if TYPE_CHECKING:  # this file is a plugin of every test run; most of them need no database
+    from gpurun.adapters.store import PostgresStore, SqliteStore
 
 TEMPLATE = "gpurun_template"
 _START_TIMEOUT_S = 60
@@ -45,6 +47,8 @@ class Cluster:
         )
         log = self._folder / "log"
         self._run("pg_ctl", "-D", self._data, "-l", log, "-w", "-t", _START_TIMEOUT_S, "-o", options, "start")
+        from gpurun.adapters.store import upgrade
+
         self.sql(f"CREATE DATABASE {TEMPLATE}")
         upgrade(self.url(TEMPLATE))
 
@@ -55,6 +59,8 @@ class Cluster:
         return f"postgresql://gpurun@127.0.0.1:{self.port}/{database}"
 
     def sql(self, statement: str) -> None:
+        import psycopg
+
         with psycopg.connect(self.url("postgres"), autocommit=True, connect_timeout=10) as connection:
             connection.execute(statement)
 
@@ -119,6 +125,8 @@ async def store(store_url: str, clock: FakeClock, chance: FakeChance) -> AsyncIt
 
 def make_store(url: str, clock: FakeClock, chance: FakeChance) -> SqliteStore | PostgresStore:
     """Not open yet."""
+    from gpurun.adapters.store import PostgresStore, SqliteStore
+
     if "://" in url:
         return PostgresStore(url, clock=clock, chance=chance)
     return SqliteStore(url, clock=clock, chance=chance)

@@ -16,6 +16,7 @@ from sqlalchemy import (
     Select,
     Table,
     case,
+    literal,
     or_,
     text,
     true,
@@ -24,7 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from gpurun.adapters.store import tables
-from gpurun.adapters.store.codec import moment
+from gpurun.adapters.store.codec import Moment, moment
 from gpurun.domain.delivery import InboxState
 from gpurun.domain.errors import Bug
 from gpurun.domain.publication import PublicationState
@@ -77,7 +78,12 @@ def is_open(kind: Kind) -> ColumnElement[bool]:
 
 def earlier(column: ColumnElement[Any], at: datetime) -> ColumnElement[Any]:
     """`at`, or what the column holds when that is sooner."""
-    return case((or_(column.is_(None), column > at), at), else_=column)
+    return case((or_(column.is_(None), column > at), time_literal(at)), else_=column)
+
+
+def time_literal(at: datetime | None) -> ColumnElement[Any]:
+    """For places where SQLAlchemy cannot see that the value goes to a time column."""
+    return literal(at, Moment())
 
 
 class TransactionBase:
@@ -138,7 +144,7 @@ class TransactionBase:
         """
         table = WORK[lease.kind]
         woken = min(due_at, self.now()) if due_at else self.now()
-        due: Any = case((table.c.woken_at.is_not(None), woken), else_=due_at)
+        due: Any = case((table.c.woken_at.is_not(None), time_literal(woken)), else_=time_literal(due_at))
         if "state" in values and values["state"] not in _OPEN_STATES[lease.kind]:
             due = None
         changed = self._change(
