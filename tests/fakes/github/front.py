@@ -36,8 +36,7 @@ class Front:
             log.headers = access.rate_headers(self._github)
             path = self._current_path(path)
         inner: ASGIApp = self._api if is_api else self._site
-        # as a mounted app: the URL stays whole, routes match what comes after the prefix
-        inner_scope = dict(scope) | {"path": path, "raw_path": path.encode()}
+        inner_scope = dict(scope) | ({"root_path": PREFIX, "path": PREFIX + path} if is_api else {})
         trouble = self._github.troubles.take(log.method, log.path)
         try:
             if trouble is None:
@@ -48,7 +47,7 @@ class Front:
             log.write()
 
     async def _answer(self, inner: ASGIApp, scope: Scope, receive: Receive, log: _Log) -> None:
-        moved = self._moved(scope["path"])
+        moved = self._moved(scope["path"].removeprefix(PREFIX))
         if moved:
             status = 301 if log.method == "GET" else 307
             await RedirectResponse(moved, status_code=status)(scope, receive, log.send)
