@@ -1,0 +1,379 @@
+"""The story of one attempt in its container: claim, source, weights, setup, run, artifacts, finish."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from gpurun_agent import protocol
+from gpurun_agent.backlog import Backlog
+from gpurun_agent.command import Command, oom_kills
+from gpurun_agent.contact import Contact, Errand
+from gpurun_agent.ending import End, Ended, Stopped, Unwanted
+from gpurun_agent.log import Log
+from gpurun_agent.loop import LONGEST_TICK_S, Loop
+from gpurun_agent.mask import Masker
+from gpurun_agent.spec import BadSpec, Spec
+from gpurun_agent.uplink import Stream
+from gpurun_agent.wire import Address, Line, Request
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable
+
+    from gpurun_agent.gpu import Gpus
+    from gpurun_agent.surroundings import Surroundings
+    from gpurun_agent.wire import Answer
+
+CANCEL_GRACE_S = 20.0
+"""Between TERM and KILL when a person or `max_duration` ends the command; the bot allows 30 s."""
+
+HURRY_GRACE_S = 3.0
+"""The same when the container itself is being ended: 10 s is what engines and the boot script give."""
+
+REPORT_S = 6.0
+"""For the last words after the deadline or after TERM."""
+
+SAME_MOMENT_S = 1.5
+"""A cancel so close before the end of `max_duration` is the bot's own clock saying the same."""
+
+SAMPLE_S = 1.0
+
+SPILL_MAX = 1024 * 1024 * 1024
+"""Bytes kept for an unreachable bot; at this point the command waits."""
+
+UNREPORTED = 75
+"""Exit code when nobody could be told."""
+
+
+class Run:
+    """One attempt. `go` returns the exit code of the agent."""
+
+    def __init__(self, loop: Loop, around: Surroundings) -> None:
+        self._loop = loop
+        self._around = around
+        self._address = Address(around.uplink)
+        self._contact = Contact(around.deadline)
+        self._token = around.claim
+        self._control = self.new_line()
+        self._phase_errand: Errand | None = None
+        self._phase = "claimed"
+        self._phase_wanted = ""
+        self._ends_at = 0.0
+        """Monotonic end of `max_duration`; 0 before `setup`."""
+        self._gpus: Gpus | None = None
+        self._notes: list[str] = []
+        self._hurry_since = 0.0
+
+    def go(self) -> int:
+        """0 when the bot knows the end or does not want to."""
+        try:
+            spec = self._claim()
+            self._open_streams(spec)
+            end = self._end_of(spec)
+            self._report(end)
+        except Unwanted:
+            return 0
+        except Stopped:
+            return UNREPORTED
+        return 0
+
+    # what the phases use
+
+    def say(self, text: str) -> None:
+        """A line of ours in the log."""
+        self._log.say(text)
+
+    def new_line(self) -> Line:
+        """A connection of its own."""
+        line = Line(self._loop, self._address)
+        line.token = self._token
+        return line
+
+    def errand(self, build: Callable[[], Request]) -> Errand:
+        """A request on the control connection, repeated until answered."""
+        while not self._phase_told():
+            self.breathe(LONGEST_TICK_S)
+        return Errand(self._loop, self._control, self._contact, build)
+
+    def errand_on(self, line: Line, build: Callable[[], Request]) -> Errand:
+        """The same on another connection."""
+        return Errand(self._loop, line, self._contact, build)
+
+    def wait_for(self, errand: Errand) -> Errand:
+        """Returns it when there is an answer. Raises Stopped, Unwanted."""
+        try:
+            self.breathe_until(lambda: errand.answer is not None)
+        except (Stopped, Unwanted):
+            errand.drop()
+            raise
+        return errand
+
+    def ask(self, request: Request) -> Answer:
+        """The answer. Raises Stopped, Unwanted."""
+        answer = self.wait_for(self.errand(lambda: request)).answer
+        assert answer is not None
+        return answer
+
+    def breathe(self, longest_s: float = 0.0) -> None:
+        """Lets everything else move on. Raises Stopped, Unwanted."""
+        self._loop.tick(longest_s)
+        self._look_up()
+
+    def breathe_until(self, done: Callable[[], bool], each: Callable[[], None] | None = None) -> None:
+        """Until `done`. Raises Stopped, Unwanted."""
+        while not done():
+            self.breathe(LONGEST_TICK_S)
+            if each is not None:
+                each()
+
+    # the story
+
+    def _claim(self) -> Spec:
+        boot_id = os.urandom(16).hex()
+        machine = os.uname()
+        body = protocol.encode(
+            [
+                ("boot_id", boot_id),
+                ("agent", protocol.VERSION),
+                ("landed.python", "%d.%d.%d" % sys.version_info[:3]),
+                ("landed.kernel", machine.release),
+                ("landed.arch", machine.machine),
+                ("landed.cpus", os.cpu_count() or 0),
+                ("landed.uid", os.getuid()),
+                *(("landed.nvidia_driver", version) for version in _nvidia_driver()),
+            ]
+        )
+        answer = self._claim_answer(Request("POST", protocol.PREFIX + "claim", body))
+        if answer.status != 200:
+            raise BadSpec("the bot refused the claim (%d): %s" % (answer.status, answer.text()))
+        spec = Spec(answer.fields())
+        self._token = self._control.token = spec.token
+        return spec
+
+    def _claim_answer(self, request: Request) -> Answer:
+        """Unlike `ask` it takes an answer that says "cancel": such a run has an end to be reported."""
+        errand = self.errand(lambda: request)
+        while errand.answer is None:
+            self._tick_or_give_up(time.monotonic() + (0 if self._loop.terminated else self._contact.left_s()))
+        if self._contact.revoked:
+            raise Unwanted
+        return errand.answer
+
+    def _open_streams(self, spec: Spec) -> None:
+        around = self._around
+        tokens = [token.encode("utf-8", "surrogateescape") for token in (spec.token, around.claim)]
+        log = Stream("log", self._loop, self.new_line(), self._contact, Backlog(around.tmp, SPILL_MAX))
+        metrics = Stream("metrics", self._loop, self.new_line(), self._contact, Backlog(around.tmp, SPILL_MAX))
+        self._masker = Masker(tokens + spec.mask)
+        self._log = Log(log, self._masker, spec.log_quota)
+        self._log_stream, self._metrics = log, metrics
+        # Not at once: a command of a few milliseconds should not wait for it.
+        self._loop.after(0.2, self._start_sampling)
+
+    def _start_sampling(self) -> None:
+        from gpurun_agent import gpu, sample
+
+        around = self._around
+        program = gpu.find_program(around.image_env.get("PATH", ""))
+        if program is not None:
+            self._gpus = gpu.Gpus(self._loop, program, around.image_env)
+        self._sampler = sample.Sampler(self._gpus, around.work, cgroup=around.cgroup)
+        self._loop.after(SAMPLE_S - 0.2, self._sample)
+
+    def _sample(self) -> None:
+        self._loop.after(SAMPLE_S, self._sample)
+        self._metrics.append(self._sampler.line(self._phase))
+
+    def _end_of(self, spec: Spec) -> End:
+        """Whatever happens becomes an end, except being unwanted."""
+        try:
+            return self._work(spec)
+        except Ended as ended:
+            return ended.end
+        except Stopped as stopped:
+            return stopped.end
+        except ImportError as exc:
+            name = exc.name or str(exc)
+            return End(protocol.FAILED, protocol.MISSING_MODULE, "The image's Python has no module %s." % name)
+        except Unwanted:
+            raise
+        except Exception as exc:  # our own fault; the bot must hear of it
+            return End(protocol.LOST, protocol.AGENT, "%s: %s" % (type(exc).__name__, exc))
+
+    def _work(self, spec: Spec) -> End:
+        around = self._around
+        around.make_folders()
+        if spec.source:
+            from gpurun_agent import source
+
+            self._enter("source")
+            source.fetch(self, spec.source, around.work, around.tmp)
+        if spec.models:
+            from gpurun_agent import weights
+
+            self._enter("weights")
+            weights.fetch(self, list(spec.models.values()), around.hub)
+        if spec.max_duration_s:
+            self._ends_at = time.monotonic() + spec.max_duration_s
+        end = End(protocol.PASSED, protocol.EXIT, "", 0)
+        env = around.job_env(spec)
+        if spec.setup:
+            end = self._command("setup", spec.setup, protocol.SETUP, env)
+        if spec.run and end.result == protocol.PASSED:
+            end = self._command("running", spec.run, protocol.EXIT, env)
+        self._ends_at = 0.0
+        if spec.artifacts:
+            self._collect(spec)
+        return end
+
+    def _command(self, phase: str, text: str, reason: str, env: dict[str, str]) -> End:
+        self._enter(phase)
+        self.say("setup" if phase == "setup" else "run")
+        before = oom_kills(self._around.cgroup)
+        command = Command(self._loop, self._log, text, folder=self._around.work, env=env)
+        try:
+            self.breathe_until(command.poll)
+        except Stopped as stopped:
+            self._stop(command, stopped.grace_s)
+            raise
+        except BaseException:
+            command.kill()
+            raise
+        code = command.finish()
+        killed = oom_kills(self._around.cgroup) - before
+        detail = _describe(code, killed)
+        return End(protocol.PASSED if code == 0 else protocol.FAILED, reason, detail, code)
+
+    def _stop(self, command: Command, grace_s: float) -> None:
+        """TERM, some time, KILL."""
+        until = time.monotonic() + grace_s
+        command.terminate()
+        while not command.poll() and time.monotonic() < until and not self._contact.revoked:
+            self._loop.tick(min(LONGEST_TICK_S, until - time.monotonic()))
+            if self._loop.terminated:
+                until = min(until, self._terminated_at() + HURRY_GRACE_S)
+        command.kill()
+        while not command.poll():
+            self._loop.tick()
+        command.finish()
+
+    def _collect(self, spec: Spec) -> None:
+        from gpurun_agent import collect
+
+        self._enter("collecting")
+        try:
+            collect.collect(self, spec.artifacts, self._around.work)
+        except Stopped:
+            self._notes.append("Not all artifacts were collected.")
+        except ImportError as exc:
+            self._notes.append("No artifacts: the image's Python has no module %s." % exc.name)
+
+    def _report(self, end: End) -> None:
+        """Everything of the streams, then the end. Raises Stopped when the bot cannot be reached in time."""
+        self._log.close()
+        if self._gpus is not None:
+            self._gpus.stop()
+        self._metrics.close()
+        until = time.monotonic() + max(REPORT_S, self._contact.left_s())
+        while not (self._log_stream.done and self._metrics.done and self._phase_told()):
+            self._tick_or_give_up(until)
+        errand = Errand(self._loop, self._control, self._contact, lambda: self._finish_request(end))
+        while errand.answer is None:
+            self._tick_or_give_up(until)
+        if errand.answer.status != 200 and not self._contact.revoked:
+            raise BadSpec("the bot refused the end (%d): %s" % (errand.answer.status, errand.answer.text()))
+
+    def _tick_or_give_up(self, until: float) -> None:
+        self._loop.tick()
+        if self._contact.revoked:
+            raise Unwanted
+        if self._loop.terminated:
+            until = min(until, self._terminated_at() + HURRY_GRACE_S + REPORT_S)
+        if time.monotonic() > until:
+            raise Stopped(End(protocol.LOST, protocol.AGENT), 0)
+
+    def _terminated_at(self) -> float:
+        """Monotonic time of the first look after TERM."""
+        self._hurry_since = self._hurry_since or time.monotonic()
+        return self._hurry_since
+
+    def _finish_request(self, end: End) -> Request:
+        notes = [end.detail, *self._notes]
+        notes += ["The log is incomplete: %s." % self._log_stream.lost] if self._log_stream.lost else []
+        detail = self._masker.whole(" ".join(note for note in notes if note).encode("utf-8", "replace"))
+        fields: list[tuple[str, object]] = [
+            ("result", end.result),
+            ("reason", end.reason),
+            ("detail", detail),
+            ("log_size", self._log_stream.end),
+            ("metrics_size", self._metrics.end),
+        ]
+        if end.exit_code is not None:
+            fields.append(("exit_code", end.exit_code))
+        return Request("POST", protocol.PREFIX + "finish", protocol.encode(fields))
+
+    # phases and reasons to stop
+
+    def _enter(self, phase: str) -> None:
+        """Tells the bot without waiting for it; only the latest phase matters."""
+        self._phase = self._phase_wanted = phase
+        self._look_up()
+
+    def _phase_told(self) -> bool:
+        self._tell_phase()
+        return self._phase_errand is None or self._phase_errand.answer is not None
+
+    def _tell_phase(self) -> None:
+        """The control connection has one errand at a time; others wait in `errand` for this one."""
+        if not self._phase_wanted or (self._phase_errand is not None and self._phase_errand.answer is None):
+            return
+
+        def build() -> Request:
+            return Request("POST", protocol.PREFIX + "phase", protocol.encode([("phase", self._phase)]))
+
+        self._phase_wanted = ""
+        self._phase_errand = Errand(self._loop, self._control, self._contact, build)
+
+    def _look_up(self) -> None:
+        self._tell_phase()
+        if self._contact.revoked:
+            raise Unwanted
+        if self._loop.terminated:
+            self._terminated_at()
+            raise Stopped(self._end_of_instance(), HURRY_GRACE_S)
+        if self._contact.left_s() <= 0:
+            end = End(protocol.TIMEOUT, protocol.DEADLINE, "The instance reached its hard deadline.")
+            raise Stopped(end, HURRY_GRACE_S)
+        now = time.monotonic()
+        near_s = SAME_MOMENT_S if self._contact.cancel else 0.0
+        if self._ends_at and now >= self._ends_at - near_s:
+            end = End(protocol.TIMEOUT, protocol.MAX_DURATION, "The job ran longer than its max_duration.")
+            raise Stopped(end, CANCEL_GRACE_S)
+        if self._contact.cancel:
+            raise Stopped(End(protocol.CANCELLED, protocol.ASKED), CANCEL_GRACE_S)
+
+    def _end_of_instance(self) -> End:
+        if self._contact.left_s() <= 1:
+            return End(protocol.TIMEOUT, protocol.DEADLINE, "The instance reached its hard deadline.")
+        return End(protocol.CANCELLED, protocol.ASKED, "The instance was told to stop.")
+
+
+def _nvidia_driver() -> list[str]:
+    """At most one version."""
+    try:
+        with open("/proc/driver/nvidia/version", "rb") as file:
+            words = file.readline().decode("ascii", "replace").split()
+    except OSError:
+        return []
+    return [word for word in words if word[:1].isdigit() and "." in word][:1]
+
+
+def _describe(code: int, killed: int) -> str:
+    notes = []
+    if code > 128:
+        notes.append("Ended by signal %d." % (code - 128))
+    if killed:
+        notes.append("The kernel killed %d process(es) of the container for memory." % killed)
+    return " ".join(notes)

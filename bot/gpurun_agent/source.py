@@ -1,0 +1,56 @@
+"""The repository at its commit, from the bot into the work folder."""
+
+from __future__ import annotations
+
+import os
+
+from gpurun_agent import protocol
+from gpurun_agent.ending import End, Ended
+from gpurun_agent.tar import BadTar, Unpacking
+from gpurun_agent.wire import Request
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpurun_agent.contact import Errand
+    from gpurun_agent.run import Run
+
+
+def fetch(run: Run, commit: str, folder: str, tmp: str) -> None:
+    """Raises Ended (failed, `source`) when the archive is not of `commit` or not safe to unpack."""
+    name = os.path.join(tmp, ".gpurun-source-%s" % os.urandom(8).hex())
+    file = open(name, "w+b")  # noqa: SIM115  # closed below, on every path
+    try:
+        os.unlink(name)
+
+        def build() -> Request:
+            file.seek(0)
+            file.truncate()
+            return Request("GET", protocol.PREFIX + "source", sink=take)
+
+        def take(_status: int, data: bytes) -> None:
+            file.write(data)
+
+        _check_answer(run.wait_for(run.errand(build)))
+        file.seek(0)
+        unpacking = Unpacking(file, folder)
+        for _ in unpacking:
+            run.breathe()
+    except BadTar as exc:
+        raise Ended(End(protocol.FAILED, protocol.SOURCE, str(exc))) from exc
+    finally:
+        file.close()
+    if unpacking.commit != commit:
+        raise Ended(
+            End(protocol.FAILED, protocol.SOURCE, "The source is of commit %r, not %s." % (unpacking.commit, commit))
+        )
+    for link in unpacking.left_out:
+        run.say("left out a link that points outside of the repository: " + link)
+
+
+def _check_answer(errand: Errand) -> None:
+    answer = errand.answer
+    assert answer is not None
+    if answer.status != 200:
+        raise Ended(
+            End(protocol.FAILED, protocol.SOURCE, "The bot has no source (%d): %s" % (answer.status, answer.text()))
+        )

@@ -1,0 +1,82 @@
+"""The answer of `claim` as values."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class File:
+    """A file of a model."""
+
+    __slots__ = ("etag", "path", "sha256", "size")
+
+    def __init__(self, size: int, sha256: str, etag: str, path: str) -> None:
+        self.size = size
+        self.sha256 = sha256
+        self.etag = etag
+        self.path = path
+
+
+class Model:
+    """A model at a revision. `target` is a folder for plain files, or empty."""
+
+    __slots__ = ("files", "id", "index", "revision", "target")
+
+    def __init__(self, index: int, id: str, revision: str, target: str) -> None:
+        self.index = index
+        self.id = id
+        self.revision = revision
+        self.target = target
+        self.files: list[File] = []
+
+
+class BadSpec(ValueError):
+    """The bot sent something that this agent does not understand."""
+
+
+class Spec:
+    """What to do. Raises BadSpec."""
+
+    def __init__(self, fields: Iterable[tuple[str, bytes]]) -> None:
+        self.token = ""
+        self.number = 1
+        self.max_duration_s = 0
+        self.log_quota = 0
+        self.source = ""
+        self.setup = ""
+        self.run = ""
+        self.env: list[tuple[str, str]] = []
+        self.mask: list[bytes] = []
+        self.models: dict[int, Model] = {}
+        self.artifacts: list[str] = []
+        try:
+            for name, value in fields:
+                self._take(name, value)
+        except (ValueError, KeyError) as exc:
+            raise BadSpec("the spec is broken: %s" % type(exc).__name__) from exc
+        if not self.token:
+            raise BadSpec("the spec has no token")
+
+    def _take(self, name: str, value: bytes) -> None:
+        if name == "mask":
+            self.mask.append(value)
+            return
+        text = value.decode("utf-8", "surrogateescape")
+        if name in ("token", "source", "setup", "run"):
+            setattr(self, name, text)
+        elif name in ("number", "max_duration_s", "log_quota"):
+            setattr(self, name, int(text))
+        elif name == "env":
+            key, equals, content = text.partition("=")
+            if key and equals:
+                self.env.append((key, content))
+        elif name == "model":
+            index, name, revision, target = text.split("\0")
+            self.models[int(index)] = Model(int(index), name, revision, target)
+        elif name == "file":
+            index, size, sha256, etag, path = text.split("\0")
+            self.models[int(index)].files.append(File(int(size), sha256, etag, path))
+        elif name == "artifact":
+            self.artifacts.append(text)

@@ -1,0 +1,43 @@
+"""Where the agent finds itself."""
+
+from __future__ import annotations
+
+import os
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpurun_agent.spec import Spec
+
+
+class Surroundings:
+    """What the boot script passes, and where things are."""
+
+    def __init__(self, env: dict[str, str]) -> None:
+        root = env.get("GPURUN_ROOT", "/gpurun")
+        """Changed by tests only."""
+        self.work, self.home, self.hub, self.tmp = (os.path.join(root, name) for name in ("work", "home", "hub", "tmp"))
+        self.cgroup = "/sys/fs/cgroup"
+        self.uplink = env.get("GPURUN_UPLINK", "")
+        self.claim = env.get("GPURUN_CLAIM", "")
+        self.deadline = float(env.get("GPURUN_DEADLINE") or time.time() + float(env.get("GPURUN_TTL") or 86400))
+        self.image_env = {name: value for name, value in env.items() if not name.startswith("GPURUN_")}
+
+    def make_folders(self) -> None:
+        """Those that the provider did not make."""
+        for folder in (self.work, self.home, self.hub, self.tmp):
+            os.makedirs(folder, exist_ok=True)
+
+    def job_env(self, spec: Spec) -> dict[str, str]:
+        """The image's environment, our defaults where it has no say, the plan's own, and what we promise."""
+        env = dict(self.image_env)
+        home = env.get("HOME", "")
+        if not (home and os.path.isdir(home) and os.access(home, os.W_OK)):
+            env["HOME"] = self.home
+        env.setdefault("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+        env["HF_HOME"] = self.hub
+        env["HF_HUB_OFFLINE"] = "1"
+        env.update(spec.env)
+        env["GPURUN"] = "1"
+        env["GPURUN_ATTEMPT"] = str(spec.number)
+        return env

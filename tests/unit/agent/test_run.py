@@ -1,0 +1,268 @@
+"""The whole agent against a bot: what a command does and how it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+
+import pytest
+
+
+def test_echo_passes_and_its_line_is_the_log(bot, run):
+    run("echo hi")
+    assert bot.log == b"::gpurun:: run\nhi\n"
+    assert bot.end["result"] == "passed"
+    assert bot.end["exit_code"] == "0"
+    assert bot.end["log_size"] == str(len(bot.log))
+    assert bot.phases == ["running"]
+    assert len(bot.claims) == 1
+    assert len(bot.claims[0]["boot_id"]) == 32
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("exit 3", "3"),
+        ("exit 126", "126"),
+        ("no-such-program-anywhere", "127"),
+        ("kill -9 $$", "137"),
+        ("kill -SEGV $$", "139"),
+        ("kill -TERM $$", "143"),
+    ],
+)
+def test_a_command_that_does_not_end_with_0_failed(bot, run, text, code):
+    run(text)
+    assert bot.end["result"] == "failed"
+    assert bot.end["reason"] == "exit"
+    assert bot.end["exit_code"] == code
+    if int(code) > 128:
+        assert f"signal {int(code) - 128}" in bot.end["detail"]
+
+
+def test_output_of_both_kinds_keeps_its_order_and_every_byte(bot, run):
+    run(
+        r"printf 'a\r50%%\r100%%\n'; printf '\033[31mred\033[0m\n' >&2; printf '\377\376\000\200end' ; printf 'é\n' >&2"
+    )
+    assert bot.output == b"a\r50%\r100%\n\033[31mred\033[0m\n\xff\xfe\x00\x80end\xc3\xa9\n"
+
+
+def test_the_job_sees_its_environment_and_nothing_of_the_boot_script(bot, run):
+    bot.env = ["MODEL=small", "WITH_EQUALS=a=b", "HF_HUB_DISABLE_XET=1"]
+    agent = run("env; pwd")
+    env = dict(line.split("=", 1) for line in bot.output.decode().splitlines() if "=" in line)
+    assert env["MODEL"] == "small"
+    assert env["WITH_EQUALS"] == "a=b"
+    assert env["HF_HOME"] == str(agent.root / "hub")
+    assert env["HF_HUB_OFFLINE"] == "1"
+    assert env["LANG"] == "C.UTF-8"
+    assert {name for name in env if name.startswith("GPURUN")} == {"GPURUN", "GPURUN_ATTEMPT"}
+    assert (env["GPURUN"], env["GPURUN_ATTEMPT"]) == ("1", "1")
+    assert env["HOME"] == str(agent.root)
+    assert bot.output.splitlines()[-1].decode() == str(agent.root / "work")
+
+
+def test_python_and_sh_leave_no_ignored_signals_behind(bot, run):
+    run("grep SigIgn /proc/self/status")
+    assert int(bot.output.split()[1], 16) == 0
+
+
+def test_a_background_child_that_holds_the_output_does_not_hold_the_run(bot, run):
+    started = time.monotonic()
+    run("sleep 300 & echo $!; exit 4")
+    assert time.monotonic() - started < 3
+    assert bot.end["exit_code"] == "4"
+    assert not _alive(int(bot.output))
+
+
+def test_a_child_that_left_the_process_group_ends_with_the_session(bot, run):
+    code = "import os, time; os.setpgid(0, 0); print(os.getpid(), flush=True); time.sleep(300)"
+    run(f"{sys.executable} -c '{code}' & sleep 0.3; exit 0")
+    assert not _alive(int(bot.output))
+
+
+def test_a_short_lived_background_child_may_finish(bot, run):
+    run("(sleep 0.1; echo late) & exit 0")
+    assert bot.output == b"late\n"
+
+
+def test_a_command_that_closes_its_output_runs_on(bot, run):
+    run("exec >&- 2>&-; sleep 0.2; exit 5")
+    assert bot.end["exit_code"] == "5"
+
+
+def test_setup_comes_first_and_its_failure_is_told_apart(bot, run):
+    bot.setup = "printf preparing; exit 9"
+    run("echo never")
+    assert bot.log == b"::gpurun:: setup\npreparing"
+    assert bot.end["reason"] == "setup"
+    assert bot.end["exit_code"] == "9"
+
+
+def test_lines_of_the_agent_start_at_the_start_of_a_line(bot, run):
+    bot.setup = "printf preparing; echo x > made"
+    run("cat made")
+    assert bot.log == b"::gpurun:: setup\npreparing\n::gpurun:: run\nx\n"
+    assert bot.phases == ["setup", "running"]
+
+
+def test_a_printed_line_reaches_the_bot_while_the_command_runs(bot, start):
+    bot.run = "mkfifo go; echo first; read line < go; echo $line"
+    agent = start()
+    bot.wait_for_log(b"first\n")
+    assert not bot.finished
+    (agent.root / "work" / "go").write_text("second\n")
+    assert agent.wait() == 0
+    assert bot.output == b"first\nsecond\n"
+
+
+def test_cancel_ends_the_command_with_term(bot, start):
+    bot.run = "trap 'echo bye; exit 1' TERM; echo ready; while :; do sleep 0.05; done"
+    agent = start()
+    bot.wait_for_log(b"ready")
+    bot.cancel = True
+    assert agent.wait() == 0
+    assert bot.end["result"] == "cancelled"
+    assert "exit_code" not in bot.end
+    assert bot.output.endswith(b"bye\n")
+
+
+def test_cancel_kills_what_ignores_term(bot, start):
+    bot.run = "trap '' TERM; echo $$; while :; do sleep 0.05; done"
+    agent = start(first=_with("run", "CANCEL_GRACE_S = 0.3"))
+    bot.wait_for_log(b"\n")
+    bot.wait(lambda: bot.output.endswith(b"\n"))
+    bot.cancel = True
+    assert agent.wait() == 0
+    assert bot.end["result"] == "cancelled"
+    assert not _alive(int(bot.output))
+
+
+def test_a_run_cancelled_before_its_command_never_starts_it(bot, run):
+    bot.cancel = True
+    run("echo never")
+    assert bot.end["result"] == "cancelled"
+    assert bot.output == b""
+
+
+def test_max_duration_is_a_timeout(bot, run):
+    bot.max_duration_s = 1
+    run("sleep 60")
+    assert bot.end["result"] == "timeout"
+    assert bot.end["reason"] == "max_duration"
+
+
+def test_a_cancel_at_the_end_of_max_duration_is_a_timeout_too(bot, start):
+    bot.max_duration_s = 2
+    bot.run = "echo ready; sleep 60"
+    agent = start()
+    bot.wait_for_log(b"ready")
+    time.sleep(0.6)
+    bot.cancel = True
+    agent.wait()
+    assert bot.end["result"] == "timeout"
+
+
+def test_the_hard_deadline_ends_the_command_without_a_bot(bot, start):
+    bot.deadline = int(time.time()) + 2
+    bot.run = "echo $$; sleep 60"
+    agent = start(first=_with("run", "REPORT_S = 0.5"))
+    bot.wait(lambda: bot.output.endswith(b"\n"))
+    pid = int(bot.output)
+    bot.down()
+    assert agent.wait() == 75
+    assert not _alive(pid)
+
+
+def test_the_hard_deadline_is_reported_when_the_bot_is_there(bot, run):
+    bot.deadline = int(time.time()) + 1
+    run("sleep 60")
+    assert (bot.end["result"], bot.end["reason"]) == ("timeout", "deadline")
+
+
+def test_term_of_the_agent_ends_the_command_and_is_reported(bot, start):
+    bot.run = "echo ready; sleep 60"
+    agent = start()
+    bot.wait_for_log(b"ready")
+    agent.process.send_signal(signal.SIGTERM)
+    assert agent.wait() == 0
+    assert bot.end["result"] == "cancelled"
+    assert "told to stop" in bot.end["detail"]
+
+
+def test_a_revoked_attempt_kills_its_command_and_says_nothing(bot, start):
+    bot.run = "trap '' TERM; echo $$; sleep 60"
+    agent = start()
+    bot.wait(lambda: bot.output.endswith(b"\n"))
+    pid = int(bot.output)
+    bot.revoked = True
+    assert agent.wait() == 0
+    assert not bot.finished
+    assert not _alive(pid)
+
+
+def test_a_refused_claim_starts_nothing(bot, start):
+    bot.revoked = True
+    bot.run = "echo never"
+    assert start().wait() == 0
+    assert bot.requests == ["POST claim"]
+
+
+def test_a_bot_that_is_not_up_yet_is_waited_for(bot, start):
+    bot.down()
+    bot.run = "echo hi"
+    agent = start()
+    time.sleep(0.3)
+    bot.up()
+    assert agent.wait() == 0
+    assert bot.output == b"hi\n"
+
+
+def test_answers_of_503_are_tried_again(bot, run):
+    bot.fail_next = 3
+    run("echo hi")
+    assert bot.output == b"hi\n"
+    assert bot.end["result"] == "passed"
+
+
+def test_an_error_of_the_agent_is_told(bot, run):
+    run("echo hi", first=_with("command", "oom_kills = lambda cgroup: 1 // 0"))
+    assert (bot.end["result"], bot.end["reason"]) == ("lost", "agent")
+    assert "ZeroDivisionError" in bot.end["detail"]
+
+
+def test_processes_killed_for_memory_are_told(bot, run):
+    counts = "counts = iter((2, 5))\noom_kills = lambda cgroup: next(counts)"
+    run("exit 3", first=_with("command", counts))
+    assert bot.end["exit_code"] == "3"
+    assert "killed 3 process(es)" in bot.end["detail"]
+
+
+def test_the_command_is_the_first_to_go_when_memory_runs_out(bot, run):
+    run("cat /proc/self/oom_score_adj")
+    assert bot.output == b"1000\n"
+
+
+def test_metrics_are_lines_of_json(bot, run):
+    run("sleep 2.2")
+    lines = [json.loads(line) for line in bot.streams["metrics"].splitlines()]
+    assert len(lines) >= 1
+    assert lines[0]["phase"] == "running"
+    assert abs(lines[0]["t"] - time.time()) < 60
+    assert lines[0]["ram_mib"] > 1
+    assert lines[0]["disk_total_mib"] > 1
+    assert lines[0]["gpus"] == []
+
+
+def _alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def _with(module: str, code: str) -> str:
+    """Source that changes a module of the agent before it starts."""
+    return f"import gpurun_agent.{module} as module\nexec({code!r}, vars(module))"
