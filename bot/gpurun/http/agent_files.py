@@ -1,0 +1,178 @@
+"""Files of the agent: source and weights go out, artifacts come in."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import OrderedDict
+
+from starlette.types import Receive, Scope, Send
+
+from gpurun.domain.errors import PinNotFound, WrongOffset
+from gpurun.domain.plan import ModelFile, ModelPin, Plan
+from gpurun.domain.stream import Artifact
+from gpurun.http.agent_session import BODY_TIMEOUT_S, RECORDS
+from gpurun.http.agent_streams import number, parameters
+from gpurun.http.asgi import Refusal, answer, header, read_body
+from gpurun.http.callers import Caller, require_wanted, running_caller
+from gpurun.http.outflow import send_flow
+from gpurun.http.services import HttpServices
+from gpurun.http.spec import orders
+from gpurun.ports.bytes import Blobs
+from gpurun.ports.store import Tx
+from gpurun_agent import protocol
+
+MAX_ARTIFACTS = 1000
+MAX_PATH = 512
+MAX_REMEMBERED = 1024
+
+_RANGE = re.compile(rb"bytes=([0-9]{1,15})-")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+async def serve_source(services: HttpServices, scope: Scope, receive: Receive, send: Send) -> None:
+    """The tar of the commit."""
+    caller = await running_caller(services.store, scope)
+    archive = services.git.archive(caller.plan.repo, caller.plan.commit)
+    await send_flow(archive, scope, receive, send, headers={"content-type": "application/x-tar"})
+
+
+class ModelFiles:
+    """`GET /agent/v1/models/<index>/<path>`."""
+
+    def __init__(self, services: HttpServices) -> None:
+        self._services = services
+        self._mismatches: OrderedDict[tuple[str, str], str] = OrderedDict()
+        """What was found wrong at the end of a stream, for the agent that asks again. Forgetting costs one more try."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, rest: str) -> None:
+        """The file's bytes, or the rest from where `Range` says."""
+        caller = await running_caller(self._services.store, scope)
+        pin, file = _model_file(caller.plan, rest)
+        known = self._mismatches.get((caller.attempt.id, rest))
+        if known is not None:
+            raise PinNotFound(known)
+        offset = _range_start(scope, file)
+        chunks = self._services.hub.open(pin.id, pin.revision, file, offset=offset or 0)
+        headers = {"content-type": "application/octet-stream", "content-length": str(file.size - (offset or 0))}
+        status = 200
+        if offset is not None:
+            status = 206
+            headers["content-range"] = f"bytes {offset}-{file.size - 1}/{file.size}"
+        try:
+            await send_flow(chunks, scope, receive, send, status=status, headers=headers)
+        except PinNotFound as error:
+            self._remember((caller.attempt.id, rest), str(error))
+            raise
+
+    def _remember(self, key: tuple[str, str], sentence: str) -> None:
+        self._mismatches[key] = sentence
+        if len(self._mismatches) > MAX_REMEMBERED:
+            self._mismatches.popitem(last=False)
+
+
+class Artifacts:
+    """`PUT /agent/v1/artifacts/<path>`: one file at a time, so that an attempt never has more than one unfinished."""
+
+    def __init__(self, services: HttpServices) -> None:
+        self._services = services
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, rest: str) -> None:
+        """Takes bytes at `offset`; the file is collected when its last byte is there and its hash is right."""
+        caller = await running_caller(self._services.store, scope)
+        path = artifact_path(rest)
+        query = parameters(scope)
+        offset, size, sha256 = number(query, "offset"), number(query, "size"), query.get("sha256", "")
+        if not _SHA256.fullmatch(sha256):
+            raise Refusal(400, "`sha256` must be 64 lower-case hex digits.")
+        data = await read_body(scope, receive, limit=protocol.MAX_APPEND, timeout_s=BODY_TIMEOUT_S)
+        if offset + len(data) > size:
+            raise Refusal(400, "These bytes are beyond `size`.")
+        collected = await self._services.store.read(lambda tx: tx.artifacts(caller.attempt.id))
+        before = next((artifact for artifact in collected if artifact.path == path), None)
+        if before is not None:
+            if before.sha256 != sha256:
+                raise Refusal(422, f"{path!r} was collected with other bytes.")
+            await _answer(send, 200, caller, before.size)
+            return
+        self._require_room(collected, size)
+        artifact = Artifact(path=path, size=size, sha256=sha256, blob=f"artifacts/{caller.attempt.id}/{len(collected)}")
+        status, end = await self._append(artifact, offset, data)
+        if status == 200 and end == size:
+            await self._collect(caller, artifact)
+        await _answer(send, status, caller, end)
+
+    def _require_room(self, collected: tuple[Artifact, ...], size: int) -> None:
+        used = sum(artifact.size for artifact in collected)
+        if len(collected) >= MAX_ARTIFACTS or used + size > self._services.artifacts_quota_bytes:
+            raise Refusal(413, "The quota of artifacts is used up.")
+
+    async def _append(self, artifact: Artifact, offset: int, data: bytes) -> tuple[int, int]:
+        """Status and the end of the file now."""
+        blobs = self._services.blobs
+        if offset == 0:
+            await blobs.delete(artifact.blob)
+        try:
+            return 200, await blobs.append(artifact.blob, offset, data)
+        except WrongOffset as wrong:
+            # The last append may have been stored while its answer was lost.
+            return (200 if wrong.next == artifact.size else 409), wrong.next
+
+    async def _collect(self, caller: Caller, artifact: Artifact) -> None:
+        found = await _sha256_of(self._services.blobs, artifact)
+        if found != artifact.sha256:
+            await self._services.blobs.delete(artifact.blob)
+            raise Refusal(422, f"{artifact.path!r} arrived with the hash {found}; it was left out.")
+
+        def write(tx: Tx) -> None:
+            attempt = tx.attempt(caller.attempt.id)
+            assert attempt is not None
+            require_wanted(attempt)
+            tx.saw(attempt.id)
+            if all(known.path != artifact.path for known in tx.artifacts(attempt.id)):
+                tx.add_artifact(attempt.id, artifact)
+
+        await self._services.store.write(write)
+
+
+def artifact_path(text: str) -> str:
+    """A relative path that stays inside its folder. Raises Refusal 422."""
+    parts = text.split("/")
+    if len(text.encode("utf-8", "replace")) > MAX_PATH or any(part in {"", ".", ".."} for part in parts):
+        raise Refusal(422, "This is no relative path of at most 512 bytes.")
+    if not text.isprintable() or "\\" in text:
+        raise Refusal(422, "A path with such characters is not collected.")
+    return text
+
+
+def _model_file(plan: Plan, rest: str) -> tuple[ModelPin, ModelFile]:
+    index, _, path = rest.partition("/")
+    if index.isascii() and index.isdigit() and len(index) < 6 and int(index) < len(plan.models):
+        pin = plan.models[int(index)]
+        for file in pin.files:
+            if file.path == path:
+                return pin, file
+    raise Refusal(404, "The plan has no such file.")
+
+
+def _range_start(scope: Scope, file: ModelFile) -> int | None:
+    values = header(scope, b"range")
+    if not values:
+        return None
+    match = _RANGE.fullmatch(values[0])
+    if match is None or int(match[1]) >= file.size:
+        raise Refusal(416, "Only `bytes=N-` with N inside the file is served.")
+    return int(match[1])
+
+
+async def _sha256_of(blobs: Blobs, artifact: Artifact) -> str:
+    digest = hashlib.sha256()
+    if artifact.size:
+        async for chunk in blobs.open(artifact.blob):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+async def _answer(send: Send, status: int, caller: Caller, end: int) -> None:
+    fields = [("next", end), *orders(caller.attempt, cancel=caller.cancel)]
+    await answer(send, status, protocol.encode(fields), content_type=RECORDS)

@@ -1,0 +1,166 @@
+"""The agent's session: claim, phase, finish."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from pydantic import SecretStr
+from starlette.types import Receive, Scope, Send
+
+from gpurun.domain.errors import Revoked
+from gpurun.domain.run import Attempt, AuditEntry, Phase, Result, ResultKind
+from gpurun.http.asgi import Refusal, answer, read_body
+from gpurun.http.callers import Caller, bearer, caller_of, require_wanted, running_caller
+from gpurun.http.services import HttpServices
+from gpurun.http.spec import build_spec, orders
+from gpurun.ports.store import Tx
+from gpurun.run import tokens
+from gpurun.telemetry.clean import clean
+from gpurun.telemetry.redact import Masker
+from gpurun_agent import protocol
+
+RECORDS = b"application/octet-stream"
+MAX_RECORDS = 256 * 1024
+BODY_TIMEOUT_S = 60.0
+MAX_LANDED = 64
+MAX_LANDED_VALUE = 300
+MAX_DETAIL = 4000
+
+_BOOT_ID = re.compile(r"[!-~]{1,128}")
+_LANDED = re.compile(r"landed\.([a-z0-9_.]{1,40})")
+_WORD = re.compile(r"[a-z0-9_]{1,40}")
+_EXIT_CODE = re.compile(r"-?[0-9]{1,10}")
+_RESULTS = {
+    protocol.PASSED: ResultKind.PASSED,
+    protocol.FAILED: ResultKind.FAILED,
+    protocol.TIMEOUT: ResultKind.TIMEOUT,
+    protocol.CANCELLED: ResultKind.CANCELLED,
+    protocol.LOST: ResultKind.LOST,
+}
+
+
+async def claim(services: HttpServices, scope: Scope, receive: Receive, send: Send) -> None:
+    """The spec for the first boot that asks, and for the same boot again; 410 for every other."""
+    who = bearer(scope)
+    attempt = await services.store.read(lambda tx: who.claims(tx.attempt(who.attempt_id)))
+    fields = await _records(scope, receive)
+    boot_id = _text(fields.get("boot_id", b""))
+    if not _BOOT_ID.fullmatch(boot_id):
+        raise Refusal(400, "A boot_id of 1 to 128 visible ASCII characters is needed.")
+    token = tokens.run_token(services.install_secret, attempt.id, boot_id)
+    landed = _landed(fields)
+
+    def write(tx: Tx) -> Caller:
+        before = who.claims(tx.attempt(who.attempt_id))
+        require_wanted(before)
+        sha256 = tokens.token_sha256(token)
+        if not tx.set_claimed(before.id, boot_id=boot_id, token_sha256=sha256, landed=landed):
+            raise Revoked("Another boot has claimed this attempt.")
+        tx.saw(before.id, phase=Phase.CLAIMED)
+        if before.claimed_at is None:
+            tx.audit(_entry(tx, before, "attempt_claimed", {"boot_id": boot_id, "agent": landed.get("agent")}))
+        after = tx.attempt(before.id)
+        assert after is not None
+        return caller_of(tx, after)
+
+    caller = await services.store.write(write)
+    spec = build_spec(
+        caller.plan,
+        caller.attempt,
+        token=SecretStr(token),
+        cancel=caller.cancel,
+        log_quota_bytes=services.log_quota_bytes,
+        masks=services.masks(caller.attempt),
+    )
+    await answer(send, 200, spec, content_type=RECORDS)
+
+
+async def report_phase(services: HttpServices, scope: Scope, receive: Receive, send: Send) -> None:
+    """Stamps a phase; the answer carries the orders."""
+    caller = await running_caller(services.store, scope)
+    word = _text((await _records(scope, receive)).get("phase", b""))
+    if word not in protocol.PHASES:
+        raise Refusal(400, "This is no phase.")
+    await services.store.write(lambda tx: tx.saw(caller.attempt.id, phase=Phase(word)))
+    orders_now = orders(caller.attempt, cancel=caller.cancel)
+    await answer(send, 200, protocol.encode(orders_now), content_type=RECORDS)
+
+
+async def finish(services: HttpServices, scope: Scope, receive: Receive, send: Send) -> None:
+    """Sets the result once. Saying it again is fine; saying something else later is only audited."""
+    who = bearer(scope)
+    attempt = await services.store.read(lambda tx: who.runs(tx.attempt(who.attempt_id)))
+    result = result_of(await _records(scope, receive), Masker(services.masks(attempt)))
+
+    def write(tx: Tx) -> Attempt:
+        now = who.runs(tx.attempt(who.attempt_id))
+        if now.result is None:
+            require_not_revoked(now)
+            tx.saw(now.id, phase=Phase.FINISHED)
+            tx.set_result(now.id, result)
+            tx.audit(_entry(tx, now, "attempt_result_set", _told(result)))
+        elif (now.result.kind, now.result.exit_code) != (result.kind, result.exit_code):
+            _audit_late(tx, now, result)
+        return now
+
+    after = await services.store.write(write)
+    await answer(send, 200, protocol.encode(orders(after)), content_type=RECORDS)
+
+
+def require_not_revoked(attempt: Attempt) -> None:
+    """A ghost has no result. Raises Revoked."""
+    if attempt.claim_revoked_at is not None:
+        raise Revoked(f"Attempt {attempt.number} is over.")
+
+
+def result_of(fields: Mapping[str, bytes], masker: Masker) -> Result:
+    """What the agent says its job did. A word that we do not know is lost(agent); so is a pass without exit code 0."""
+    word = _text(fields.get("result", b""))
+    code = _text(fields.get("exit_code", b""))
+    exit_code = int(code) if _EXIT_CODE.fullmatch(code) and abs(int(code)) < 2**31 else None
+    reason = _text(fields.get("reason", b""))
+    detail = clean(masker.mask(fields.get("detail", b"")))[:MAX_DETAIL]
+    kind = _RESULTS.get(word)
+    if kind is ResultKind.PASSED and exit_code != 0:
+        kind, detail = None, f"The agent said passed with exit code {exit_code}."
+    if kind is None:
+        return Result(kind=ResultKind.LOST, reason=protocol.AGENT, exit_code=exit_code, detail=detail)
+    if not _WORD.fullmatch(reason):
+        reason = protocol.AGENT
+    return Result(kind=kind, exit_code=exit_code, reason=reason, detail=detail)
+
+
+async def _records(scope: Scope, receive: Receive) -> dict[str, bytes]:
+    body = await read_body(scope, receive, limit=MAX_RECORDS, timeout_s=BODY_TIMEOUT_S)
+    try:
+        return dict(protocol.decode(body))
+    except protocol.BadRecords as error:
+        raise Refusal(400, f"The body is not records: {error}.") from None
+
+
+def _landed(fields: Mapping[str, bytes]) -> dict[str, str]:
+    named = {"agent": fields["agent"]} if "agent" in fields else {}
+    for name, value in fields.items():
+        if match := _LANDED.fullmatch(name):
+            named[match[1]] = value
+    return {name: _text(value) for name, value in list(named.items())[:MAX_LANDED]}
+
+
+def _text(value: bytes) -> str:
+    """One line of harmless text."""
+    return clean(value[: 4 * MAX_LANDED_VALUE]).replace("\n", " ").strip()[:MAX_LANDED_VALUE]
+
+
+def _told(result: Result) -> dict[str, str | int | None]:
+    return {"result": result.kind.value, "exit_code": result.exit_code, "reason": result.reason}
+
+
+def _audit_late(tx: Tx, attempt: Attempt, result: Result) -> None:
+    """Once per attempt: a job can say what it likes as often as it likes."""
+    if not any(entry.kind == "attempt_result_late" for entry in tx.audit_of(f"attempt:{attempt.id}")):
+        tx.audit(_entry(tx, attempt, "attempt_result_late", _told(result)))
+
+
+def _entry(tx: Tx, attempt: Attempt, kind: str, data: Mapping[str, str | int | None]) -> AuditEntry:
+    return AuditEntry(at=tx.now(), actor="agent", kind=kind, subject=f"attempt:{attempt.id}", data=data)

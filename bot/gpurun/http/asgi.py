@@ -1,0 +1,93 @@
+"""The little of HTTP that the raw routes need: bounded bodies, one-piece answers, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from starlette.types import Receive, Scope, Send
+
+TEXT = b"text/plain; charset=utf-8"
+
+
+class Refusal(Exception):
+    """Ends a request with this status and sentence."""
+
+    def __init__(self, status: int, sentence: str, *, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.body = sentence.encode() + b"\n"
+        self.headers = tuple(headers)
+
+
+class ClientGone(Exception):
+    """The other side closed the connection before its request was whole."""
+
+
+async def answer(
+    send: Send,
+    status: int,
+    body: bytes,
+    *,
+    content_type: bytes = TEXT,
+    headers: Iterable[tuple[bytes, bytes]] = (),
+) -> None:
+    """Sends a whole response."""
+    own = [(b"content-type", content_type), (b"content-length", b"%d" % len(body)), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": own})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def refuse(send: Send, refusal: Refusal) -> None:
+    """Sends a refusal."""
+    await answer(send, refusal.status, refusal.body, headers=refusal.headers)
+
+
+def header(scope: Scope, name: bytes) -> list[bytes]:
+    """Every value of the header `name` (lower case)."""
+    return [value for key, value in scope["headers"] if key == name]
+
+
+def declared_length(scope: Scope) -> int | None:
+    """`Content-Length`; None when the body is chunked. The server has checked its form."""
+    values = header(scope, b"content-length")
+    return int(values[0]) if values and values[0].isdigit() and len(values[0]) < 19 else None
+
+
+async def read_body(scope: Scope, receive: Receive, *, limit: int, timeout_s: float) -> bytes:
+    """The request's body.
+
+    Raises: Refusal 413 as soon as it is known to be longer than `limit`, 408 when it did not come in time; ClientGone.
+    """
+    length = declared_length(scope)
+    if length is not None and length > limit:
+        raise _too_large(limit)
+    message = await receive()
+    if message["type"] == "http.request" and not message.get("more_body", False):
+        body: bytes = message.get("body", b"")
+        if len(body) > limit:
+            raise _too_large(limit)
+        return body
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await _rest_of_body(message, receive, limit)
+    except TimeoutError:
+        raise Refusal(408, "The body did not arrive in time.") from None
+
+
+async def _rest_of_body(message: object, receive: Receive, limit: int) -> bytes:
+    body = bytearray()
+    while True:
+        assert isinstance(message, dict)
+        if message["type"] != "http.request":
+            raise ClientGone
+        body += message.get("body", b"")
+        if len(body) > limit:
+            raise _too_large(limit)
+        if not message.get("more_body", False):
+            return bytes(body)
+        message = await receive()
+
+
+def _too_large(limit: int) -> Refusal:
+    return Refusal(413, f"The body is larger than {limit} bytes.")

@@ -1,0 +1,57 @@
+"""The run spec: what the agent is told to do, as records of the agent protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pydantic import SecretStr
+
+from gpurun.domain.plan import Plan
+from gpurun.domain.run import Attempt
+from gpurun_agent import protocol
+
+Field = tuple[str, str | int]
+
+
+def build_spec(
+    plan: Plan,
+    attempt: Attempt,
+    *,
+    token: SecretStr,
+    cancel: bool,
+    log_quota_bytes: int,
+    masks: Sequence[SecretStr],
+) -> bytes:
+    """The answer of `claim`. Holds the run token and every mask: never log it."""
+    return protocol.encode(
+        [
+            ("token", token.get_secret_value()),
+            ("attempt", attempt.id),
+            ("number", attempt.number),
+            *orders(attempt, cancel=cancel),
+            ("max_duration_s", plan.max_duration_s),
+            ("log_quota", log_quota_bytes),
+            ("source", plan.commit),
+            ("setup", plan.setup),
+            ("run", plan.run),
+            *(("env", f"{name}={value}") for name, value in plan.env),
+            *(("mask", mask.get_secret_value()) for mask in masks),
+            *_models(plan),
+            *(("artifact", pattern) for pattern in plan.artifacts),
+        ]
+    )
+
+
+def orders(attempt: Attempt, *, cancel: bool = False) -> tuple[Field, Field]:
+    """What every answer carries: whether to stop, and the hard end."""
+    return (
+        ("cancel", int(cancel or attempt.stop_asked_at is not None)),
+        ("deadline", int(attempt.hard_deadline.timestamp())),
+    )
+
+
+def _models(plan: Plan) -> Iterator[Field]:
+    for index, model in enumerate(plan.models):
+        yield "model", f"{index}\0{model.id}\0{model.revision}\0{model.target or ''}"
+        for file in model.files:
+            yield "file", f"{index}\0{file.size}\0{file.sha256}\0{file.etag}\0{file.path}"
