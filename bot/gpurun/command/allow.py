@@ -8,7 +8,7 @@ from gpurun.domain.errors import NotAllowed
 from gpurun.domain.forge import Permission
 
 
-def may(command: Command, *, permission: Permission, is_fork: bool, own_run: bool) -> NotAllowed | None:
+def may(command: Command, permission: Permission, *, is_fork: bool, own_run: bool) -> NotAllowed | None:
     """None when the person may, else what to tell them.
 
     `is_fork`: the pull request's code comes from another repository. `own_run`: every run that the command touches

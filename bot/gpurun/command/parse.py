@@ -19,14 +19,17 @@ _ZERO_WIDTH = re.compile(f"[{INVISIBLE}]")
 _DIRECTION = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
-def parse(body: str, *, prefix: str = "/gpurun") -> tuple[Command | CommandError, ...]:
+Parsed = Command | CommandError
+
+
+def parse(body: str, *, prefix: str = "/gpurun") -> tuple[Parsed, ...]:
     """One item per command line, in order; nothing for a comment that is not ours.
 
     At most five lines count, and a repeated command counts once; one CommandError each says so. A line that starts
     with the prefix never ends in silence.
     """
     lines = command_lines(body, prefix)
-    found: list[Command | CommandError] = []
+    found: list[Parsed] = []
     for line in lines[:MAX_COMMANDS]:
         item = _parse_line(line, prefix)
         if isinstance(item, CommandError) or item not in found:
@@ -52,7 +55,7 @@ def suggest(word: str, jobs: Iterable[str]) -> str | None:
     return close[0] if close else None
 
 
-def _parse_line(line: Line, prefix: str) -> Command | CommandError:
+def _parse_line(line: Line, prefix: str) -> Parsed:
     if line.problem:
         return CommandError(f"A line with `{prefix}` was not read: {line.problem}.")
     if _DIRECTION.search(line.rest):
@@ -64,7 +67,7 @@ def _parse_line(line: Line, prefix: str) -> Command | CommandError:
     return _parse_words(words[0], words[1:], prefix) if words else Help()
 
 
-def _parse_words(word: str, rest: list[str], prefix: str) -> Command | CommandError:
+def _parse_words(word: str, rest: list[str], prefix: str) -> Parsed:
     entry = BY_WORD.get(word.lower())
     if entry is not None:
         return _with_argument(entry, rest, prefix)
@@ -85,7 +88,7 @@ def _words(rest: str) -> list[str]:
     return text.rstrip(".,:;!?").split()
 
 
-def _with_argument(entry: Entry, rest: list[str], prefix: str) -> Command | CommandError:
+def _with_argument(entry: Entry, rest: list[str], prefix: str) -> Parsed:
     if entry.argument is Argument.NONE:
         # somebody who asks for help gets help, whatever stands behind the word
         return entry.make(None)

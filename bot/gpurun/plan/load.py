@@ -74,9 +74,9 @@ def check(file: str | bytes | None) -> Config | tuple[ConfigError, ...]:
     try:
         return _config(_root(file))
     except ConfigError as exc:
-        return (exc,)
+        return (_whole_sentence(exc),)
     except _Faults as exc:
-        return exc.errors
+        return tuple(_whole_sentence(error) for error in exc.errors)
 
 
 def explain(error: ConfigError, file: str | bytes | None) -> str:
@@ -95,6 +95,12 @@ class _Faults(Exception):
     def __init__(self, errors: tuple[ConfigError, ...]) -> None:
         super().__init__(errors)
         self.errors = errors
+
+
+def _whole_sentence(error: ConfigError) -> ConfigError:
+    """People see message and hint in one line."""
+    stop = "" if error.message.endswith((".", "?")) else "."
+    return type(error)(error.message + stop, line=error.line, column=error.column, hint=error.hint)
 
 
 def _root(file: str | bytes | None) -> Table:
@@ -158,7 +164,7 @@ def _nulls(node: Node, key: Node) -> Iterator[ConfigError]:
             )
         case Items(items):
             for item in items:
-                yield from _nulls(item, item)
+                yield from _nulls(item, key)
         case Table(entries):
             for name, inner in entries:
                 yield from _nulls(inner, name)

@@ -22,6 +22,8 @@ def readable(file: str | bytes) -> str:
     bad = _BAD.search(text)
     if bad is not None:
         line, column = position(text, bad.start())
+        if "\udc80" <= bad.group() <= "\udcff":  # a byte that somebody decoded with `surrogateescape`
+            raise _not_utf8(ord(bad.group()) - 0xDC00, line, column)
         raise ConfigError(
             f"the character U+{ord(bad.group()):04X} ({_kind(bad.group())}) is not allowed in this file",
             line=line,
@@ -42,7 +44,7 @@ def quote(text: str, line: int, column: int) -> str:
     if not 1 <= line <= len(lines):
         return ""
     start = max(0, column - 80)
-    shown = lines[line - 1].replace("\t", " ")[start : start + 120]
+    shown = "".join(c if c.isprintable() else " " if c == "\t" else "·" for c in lines[line - 1][start : start + 120])
     caret = " " * (min(column - start, len(shown) + 1) - 1) + "^"
     gutter = f"{line} | "
     return f"{gutter}{shown}\n{' ' * (len(gutter) - 2)}| {caret}"
@@ -53,19 +55,23 @@ def _decoded(file: str | bytes) -> str:
         _check_size(len(file.encode("utf-8", "surrogatepass")))
         return file
     _check_size(len(file))
-    if file.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise ConfigError("the file is saved as UTF-16", hint="Save it as UTF-8.")
     try:
         return file.decode("utf-8")
     except UnicodeDecodeError as exc:
         before = file[: exc.start].decode("utf-8")
         line, column = position(before, len(before))
-        raise ConfigError(
-            f"the byte 0x{file[exc.start]:02x} is not UTF-8; the file may be saved as Latin-1",
-            line=line,
-            column=column,
-            hint="Save it as UTF-8.",
-        ) from exc
+        raise _not_utf8(file[exc.start], line, column) from exc
+
+
+def _not_utf8(byte: int, line: int, column: int) -> ConfigError:
+    if byte in (0xFE, 0xFF) and (line, column) == (1, 1):
+        return ConfigError("the file is saved as UTF-16", hint="Save it as UTF-8.")
+    return ConfigError(
+        f"the byte 0x{byte:02x} is not UTF-8; the file may be saved as Latin-1",
+        line=line,
+        column=column,
+        hint="Save it as UTF-8.",
+    )
 
 
 def _check_size(n_bytes: int) -> None:

@@ -26,19 +26,19 @@ WRITER = Permission(push=True, maintain=False, admin=False)
     ],
 )
 def test_who_may(command, permission, is_fork, own_run, allowed):
-    answer = may(command, permission=permission, is_fork=is_fork, own_run=own_run)
+    answer = may(command, permission, is_fork=is_fork, own_run=own_run)
     assert (answer is None) is allowed
 
 
 def test_without_write_the_answer_says_who_can():
-    answer = may(RunJob("smoke"), permission=NOBODY, is_fork=True, own_run=False)
+    answer = may(RunJob("smoke"), NOBODY, is_fork=True, own_run=False)
     assert isinstance(answer, NotAllowed)
     assert answer.message == "`/gpurun smoke` is for people with write access."
     assert "write access" in answer.hint
 
 
 def test_a_fork_is_told_that_approvals_are_not_there_yet():
-    answer = may(RunJob("smoke"), permission=WRITER, is_fork=True, own_run=False)
+    answer = may(RunJob("smoke"), WRITER, is_fork=True, own_run=False)
     assert isinstance(answer, NotAllowed)
     assert "approvals are not in this version" in answer.message
 
@@ -47,4 +47,4 @@ def test_a_fork_is_told_that_approvals_are_not_there_yet():
 def test_only_push_counts_as_write(right):
     """GitHub sets `push` too for both; a record without it is not trusted."""
     permission = Permission(**({"push": False, "maintain": False, "admin": False} | {right: True}))
-    assert may(RunJob("smoke"), permission=permission, is_fork=False, own_run=False) is not None
+    assert may(RunJob("smoke"), permission, is_fork=False, own_run=False) is not None

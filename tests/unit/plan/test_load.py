@@ -24,7 +24,7 @@ def refused(file):
     with pytest.raises(ConfigError) as caught:
         load(file)
     error = caught.value
-    return f"{error.line}:{error.column} {error.message}" + (f" | {error.hint}" if error.hint else "")
+    return f"{error.line}:{error.column} {error.message.removesuffix('.')}" + (f" | {error.hint}" if error.hint else "")
 
 
 def job(text=""):
@@ -139,6 +139,8 @@ def test_one_byte_order_mark_and_any_line_ends_are_fine(file):
         # text that is none
         (b"version: 1\nname: caf\xe9\n", "2:10 the byte 0xe9 is not UTF-8; the file may be saved as Latin-1"),
         (HEAD.encode("utf-16"), "1:1 the file is saved as UTF-16"),
+        (b"version: 1\nname: caf\xe9\n".decode("utf-8", "surrogateescape"), "2:10 the byte 0xe9 is not UTF-8"),
+        (HEAD.encode("utf-16").decode("utf-8", "surrogateescape"), "1:1 the file is saved as UTF-16"),
         ("\ufeff\ufeffversion: 1", "1:1 the character U+FEFF (an invisible space or line break)"),
         ("version: 1\x00", "1:11 the character U+0000 (NUL)"),
         ("version: 1\njobs: \u202e1\n", "2:7 the character U+202E (it changes the direction of text)"),
@@ -313,6 +315,13 @@ def test_explain_cuts_a_long_line_around_the_fault():
     caret = shown[2].index("^")
     assert shown[1][caret] == "1"
     assert max(map(len, shown)) < 200
+
+
+def test_explain_shows_no_control_characters():
+    file = "version: 1 \x1b]52;c;x\x07\u202e\n"
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    assert "1 | version: 1 ·]52;c;x··" in explain(caught.value, file)
 
 
 def test_a_fault_in_defaults_is_told_where_it_stands():
