@@ -1,0 +1,175 @@
+"""What happens next to a run. Pure; engine.md's table `run`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import assert_never
+
+from gpurun.domain.offer import Offer
+from gpurun.domain.run import Attempt, Run, RunState, Verdict
+from gpurun.run.timers import (
+    APPROVAL_LIMIT,
+    LOOKING_LIMIT,
+    NO_OFFER_LIMIT,
+    OFFER_POLL,
+    PLANNING_LIMIT,
+    RETRY_PAUSE,
+    SLOT_POLL,
+    WATCH,
+)
+from gpurun.run.verdict import cannot_claim, end_is_ordered, verdict_of, worth_a_retry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """What is known besides the rows."""
+
+    offers: tuple[Offer, ...] | None = None
+    """Of providers where create is allowed, cheapest first; None: not asked in this step."""
+    free_slots: Mapping[str, int] = field(default_factory=dict)
+    """By provider."""
+    no_offer_because: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PinNext:
+    """Planning: resolve one more pin, or build the plan when none is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskOffers:
+    """Ask the providers, then decide again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choose:
+    """Insert an attempt on this offer; the run is active."""
+
+    offer: Offer
+
+
+@dataclass(frozen=True, slots=True)
+class SaveRun:
+    """Write these engine-owned columns."""
+
+    row: Run
+
+
+@dataclass(frozen=True, slots=True)
+class RunIsOver:
+    """Terminal absorbs."""
+
+
+RunDecision = PinNext | AskOffers | Choose | SaveRun | RunIsOver
+
+
+def decide_run(run: Run, attempts: tuple[Attempt, ...], facts: RunFacts, now: datetime) -> RunDecision:
+    """`attempts` in order of their number."""
+    match run.state:
+        case RunState.PLANNING:
+            return _planning(run, now)
+        case RunState.WAITING_APPROVAL:
+            return _waiting_approval(run, now)
+        case RunState.QUEUED:
+            return _queued(run, attempts, facts, now)
+        case RunState.ACTIVE:
+            return _active(run, attempts[-1], now)
+        case RunState.ENDED:
+            return RunIsOver()
+        case _:
+            assert_never(run.state)
+
+
+def enter(run: Run, state: RunState, now: datetime) -> Run:
+    """The run in its next state, due at once."""
+    return replace(run, state=state, state_since=now, due_at=now, tries=0, last_error="", reason="", detail="")
+
+
+def end(run: Run, verdict: Verdict, now: datetime, *, reason: str = "", detail: str = "", error_line: int = 0) -> Run:
+    """The run with its verdict."""
+    return replace(
+        enter(run, RunState.ENDED, now),
+        due_at=None,
+        ended_at=now,
+        verdict=verdict,
+        reason=reason,
+        detail=detail,
+        error_line=error_line,
+    )
+
+
+def _planning(run: Run, now: datetime) -> RunDecision:
+    if run.cancel_at is not None:
+        return _cancelled(run, now)
+    if now >= run.state_since + PLANNING_LIMIT:
+        detail = run.last_error or "The pins of the job could not be resolved in time."
+        return SaveRun(end(run, Verdict.LOST, now, reason="resolve", detail=detail))
+    return PinNext()
+
+
+def _waiting_approval(run: Run, now: datetime) -> RunDecision:
+    if run.cancel_at is not None:
+        return _cancelled(run, now)
+    if now >= run.state_since + APPROVAL_LIMIT:
+        return SaveRun(end(run, Verdict.REFUSED, now, reason="expired", detail="Nobody approved the run in 13 days."))
+    return _wait(run, run.state_since + APPROVAL_LIMIT)
+
+
+def _queued(  # noqa: PLR0911 - guards
+    run: Run, attempts: tuple[Attempt, ...], facts: RunFacts, now: datetime
+) -> RunDecision:
+    if run.cancel_at is not None:
+        return _cancelled(run, now)
+    retry_at = attempts[-1].result_at + RETRY_PAUSE if attempts and attempts[-1].result_at else now
+    if now < retry_at:
+        return _wait(run, retry_at)
+    if facts.offers is None:
+        # the limit is looked at after the offers: waiting for a slot is no lack of them
+        return AskOffers()
+    free = [offer for offer in facts.offers if facts.free_slots.get(offer.provider, 0) > 0]
+    if free:
+        return Choose(_elsewhere_first(free, attempts)[0])
+    if facts.offers:
+        label = facts.offers[0].label
+        waiting = replace(run, state_since=now, tries=0, reason="slot", detail=f"Waiting for a free place on {label}.")
+        return _wait(waiting, now + SLOT_POLL)
+    because = facts.no_offer_because or "No provider offers what the job needs."
+    if now >= run.state_since + NO_OFFER_LIMIT:
+        return SaveRun(end(run, Verdict.LOST, now, reason="no_capacity", detail=because))
+    return _wait(replace(run, tries=0, reason="capacity", detail=because), now + OFFER_POLL)
+
+
+def _elsewhere_first(offers: list[Offer], attempts: tuple[Attempt, ...]) -> list[Offer]:
+    """A host that lost an attempt comes last, not never: there may be no other."""
+    burnt = {(attempt.offer.provider, attempt.offer.id) for attempt in attempts}
+    return sorted(offers, key=lambda offer: (offer.provider, offer.id) in burnt)
+
+
+def _active(run: Run, attempt: Attempt, now: datetime) -> RunDecision:
+    result = attempt.result
+    overdue = now >= attempt.hard_deadline + LOOKING_LIMIT
+    if result is None:
+        if not overdue:
+            return _wait(run, now + WATCH)
+        detail = "The attempt was past its deadline and nobody ended it."
+        return SaveRun(end(run, Verdict.LOST, now, reason="deadline", detail=detail))
+    if worth_a_retry(result, attempt, run):
+        if cannot_claim(attempt):
+            return SaveRun(enter(run, RunState.QUEUED, now))
+        if attempt.unconfirmed_at is None and not overdue:
+            return _wait(run, now + WATCH)
+    elif not end_is_ordered(attempt) and not overdue:
+        return _wait(run, now + WATCH)
+    verdict = verdict_of(result, attempt, run)
+    return SaveRun(end(run, verdict, now, reason=result.reason, detail=result.detail))
+
+
+def _cancelled(run: Run, now: datetime) -> SaveRun:
+    by = f"Cancelled by {run.cancel_by}." if run.cancel_by else ""
+    return SaveRun(end(run, Verdict.CANCELLED, now, reason="asked", detail=by))
+
+
+def _wait(run: Run, until: datetime) -> SaveRun:
+    return SaveRun(replace(run, due_at=until))

@@ -1,0 +1,48 @@
+"""Every duration the engine knows, and the one backoff."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+PLANNING_LIMIT = timedelta(minutes=10)
+APPROVAL_LIMIT = timedelta(days=13)
+"""GitHub marks an unfinished check stale after 14 days."""
+NO_OFFER_LIMIT = timedelta(minutes=15)
+OFFER_POLL = timedelta(seconds=5)
+SLOT_POLL = timedelta(seconds=1)
+RETRY_PAUSE = timedelta(seconds=10)
+MAX_ATTEMPTS = 2
+
+PREPARE_LIMIT = timedelta(minutes=30)
+"""Slow and harmless work before create, such as pulling an image."""
+DEADLINE_SPARE = timedelta(minutes=10)
+"""What the hard deadline leaves for source, weights and the end, above boot and `max_duration`."""
+LIST_FRESH = timedelta(minutes=5)
+"""No create where the provider's list was not clean for this long."""
+LIST_LAG = timedelta(seconds=60)
+"""A provider may show a new instance this late: its absence says nothing before."""
+LOOKS = (timedelta(seconds=5), timedelta(seconds=20), timedelta(seconds=60))
+LOOKING_LIMIT = timedelta(minutes=10)
+"""A failed list is no look, so looks alone would not end."""
+UNSURE_LIMIT = timedelta(minutes=30)
+
+QUIET = timedelta(seconds=60)
+SILENT = timedelta(minutes=5)
+STOP_GRACE = timedelta(seconds=30)
+
+DESTROY_DOUBT = timedelta(minutes=30)
+UNCONFIRMED_POLL = timedelta(minutes=5)
+STRAY_SIGHTINGS = timedelta(minutes=2)
+
+WATCH = timedelta(seconds=60)
+"""A row that waits for others looks again this often, whatever became of the wake that should have come."""
+GIVE_UP_TRIES = 12
+"""Failures of one step in a row (about 6 minutes) after which the attempt is torn down."""
+
+OBSERVE_LIVE_S = 15.0
+OBSERVE_IDLE_S = 120.0
+
+
+def backoff(tries: int, *, cap: timedelta = timedelta(seconds=60)) -> timedelta:
+    """1, 2, 4 … 60 s for `tries` = 0, 1, 2 …"""
+    return min(timedelta(seconds=2 ** min(tries, 20)), cap)

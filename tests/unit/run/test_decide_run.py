@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from gpurun.domain.offer import Offer
+from gpurun.domain.run import AttemptState, Phase, Result, ResultKind, RunState, Verdict
+from gpurun.run.decide_run import AskOffers, Choose, PinNext, RunFacts, RunIsOver, SaveRun, decide_run
+from tests.fakes.clock import START
+from tests.fakes.rows import OFFER, PLAN, a_run, an_attempt
+
+CHEAP = replace(OFFER, id="cheap")
+OTHER = replace(OFFER, provider="other", id="cheap")
+
+
+def later(**delta):
+    return START + timedelta(**delta)
+
+
+def queued(**changes):
+    return a_run(state=RunState.QUEUED, plan=PLAN, **changes)
+
+
+def active(**changes):
+    return a_run(**{"state": RunState.ACTIVE, "plan": PLAN, "attempts": 1, **changes})
+
+
+def lost(reason="boot", **changes):
+    given = {
+        "state": AttemptState.GONE,
+        "result": Result(kind=ResultKind.LOST, reason=reason, detail="why"),
+        "result_at": START,
+        "destroy_asked_at": START,
+    }
+    return an_attempt(**{**given, **changes})
+
+
+def saved(decision):
+    assert isinstance(decision, SaveRun)
+    return decision.row
+
+
+def ended(decision):
+    row = saved(decision)
+    assert row.state is RunState.ENDED
+    assert row.due_at is None
+    assert row.ended_at is not None
+    return row.verdict, row.reason
+
+
+def test_planning_pins_until_its_time_is_over():
+    assert decide_run(a_run(), (), RunFacts(), later(minutes=9)) == PinNext()
+    late = a_run(last_error="The registry did not answer.")
+    row = saved(decide_run(late, (), RunFacts(), later(minutes=10)))
+    assert (row.verdict, row.reason, row.detail) == (Verdict.LOST, "resolve", "The registry did not answer.")
+
+
+@pytest.mark.parametrize("state", [RunState.PLANNING, RunState.WAITING_APPROVAL, RunState.QUEUED])
+def test_a_cancel_ends_a_run_without_an_attempt(state):
+    run = a_run(state=state, plan=PLAN, cancel_at=START, cancel_by="@eve")
+    row = saved(decide_run(run, (), RunFacts(), START))
+    assert (row.verdict, row.detail) == (Verdict.CANCELLED, "Cancelled by @eve.")
+
+
+def test_an_approval_is_waited_for_13_days():
+    waiting = a_run(state=RunState.WAITING_APPROVAL)
+    assert saved(decide_run(waiting, (), RunFacts(), START)).due_at == later(days=13)
+    assert ended(decide_run(waiting, (), RunFacts(), later(days=13))) == (Verdict.REFUSED, "expired")
+
+
+def test_a_queued_run_asks_before_it_decides():
+    assert decide_run(queued(), (), RunFacts(), later(hours=1)) == AskOffers()
+
+
+def test_the_first_offer_with_a_free_place_is_chosen():
+    facts = RunFacts(offers=(CHEAP, OTHER), free_slots={"fake": 0, "other": 1})
+    assert decide_run(queued(), (), facts, START) == Choose(OTHER)
+
+
+def test_a_host_that_lost_an_attempt_comes_last_but_comes():
+    facts = RunFacts(offers=(CHEAP, OTHER), free_slots={"fake": 1, "other": 1})
+    now = later(seconds=10)
+    assert decide_run(queued(attempts=1), (lost(offer=CHEAP),), facts, now) == Choose(OTHER)
+    only = RunFacts(offers=(CHEAP,), free_slots={"fake": 1})
+    assert decide_run(queued(attempts=1), (lost(offer=CHEAP),), only, now) == Choose(CHEAP)
+
+
+def test_a_retry_pauses_ten_seconds():
+    run = queued(attempts=1)
+    assert saved(decide_run(run, (lost(),), RunFacts(), later(seconds=4))).due_at == later(seconds=10)
+    assert decide_run(run, (lost(),), RunFacts(), later(seconds=10)) == AskOffers()
+
+
+def test_fifteen_minutes_without_an_offer_end_the_run():
+    none = RunFacts(offers=(), no_offer_because="All busy.")
+    row = saved(decide_run(queued(), (), none, later(minutes=14)))
+    assert (row.state, row.detail) == (RunState.QUEUED, "All busy.")
+    assert ended(decide_run(queued(), (), none, later(minutes=15))) == (Verdict.LOST, "no_capacity")
+
+
+def test_waiting_for_a_place_is_not_counted():
+    run, full = queued(), RunFacts(offers=(OFFER,), free_slots={"fake": 0})
+    for minutes in range(0, 60, 5):
+        run = saved(decide_run(run, (), full, later(minutes=minutes)))
+        assert run.state is RunState.QUEUED
+        assert "Big GPU (fake)" in run.detail
+    none = RunFacts(offers=())
+    assert saved(decide_run(run, (), none, later(minutes=60))).state is RunState.QUEUED
+    assert ended(decide_run(run, (), none, later(minutes=70))) == (Verdict.LOST, "no_capacity")
+
+
+@pytest.mark.parametrize(
+    ("kind", "verdict"),
+    [
+        (ResultKind.PASSED, Verdict.PASSED),
+        (ResultKind.FAILED, Verdict.FAILED),
+        (ResultKind.TIMEOUT, Verdict.TIMEOUT),
+        (ResultKind.PREEMPTED, Verdict.LOST),
+        (ResultKind.LOST, Verdict.LOST),
+        (ResultKind.CANCELLED, Verdict.CANCELLED),
+    ],
+)
+def test_the_verdict_follows_the_result_once_the_end_is_ordered(kind, verdict):
+    result = Result(kind=kind, reason="exit", detail="3")
+    running = an_attempt(state=AttemptState.LIVE, result=result, result_at=START, phase=Phase.RUNNING)
+    assert saved(decide_run(active(), (running,), RunFacts(), START)).state is RunState.ACTIVE
+    ending = replace(running, state=AttemptState.DESTROYING, destroy_asked_at=START)
+    row = saved(decide_run(active(), (ending,), RunFacts(), START))
+    assert (row.verdict, row.reason, row.detail) == (verdict, "exit", "3")
+
+
+def test_an_agent_that_stops_for_the_deadline_is_a_timeout_not_a_cancel():
+    stopped = an_attempt(
+        state=AttemptState.DESTROYING,
+        destroy_asked_at=START,
+        stop_asked_at=START,
+        phase=Phase.RUNNING,
+        result=Result(kind=ResultKind.CANCELLED, reason="asked"),
+    )
+    assert ended(decide_run(active(), (stopped,), RunFacts(), START))[0] is Verdict.TIMEOUT
+    assert ended(decide_run(active(cancel_at=START), (stopped,), RunFacts(), START))[0] is Verdict.CANCELLED
+
+
+@pytest.mark.parametrize("state", [AttemptState.GONE, AttemptState.VOID, AttemptState.UNSURE])
+@pytest.mark.parametrize("phase", [None, Phase.CLAIMED, Phase.SOURCE, Phase.WEIGHTS])
+def test_lost_before_user_code_is_tried_again_when_the_attempt_cannot_claim(state, phase):
+    row = saved(decide_run(active(), (lost(state=state, phase=phase),), RunFacts(), START))
+    assert (row.state, row.verdict) == (RunState.QUEUED, None)
+
+
+@pytest.mark.parametrize("state", [AttemptState.LOOKING, AttemptState.DESTROYING])
+def test_a_retry_waits_until_the_attempt_cannot_claim(state):
+    assert saved(decide_run(active(), (lost(state=state),), RunFacts(), START)).state is RunState.ACTIVE
+
+
+@pytest.mark.parametrize(
+    ("run", "attempt", "verdict"),
+    [
+        (active(attempts=2), lost(number=2), Verdict.LOST),
+        (active(), lost(phase=Phase.SETUP), Verdict.LOST),
+        (active(), lost(phase=Phase.RUNNING), Verdict.LOST),
+        (active(), lost(reason="invalid", state=AttemptState.VOID), Verdict.LOST),
+        (active(), lost(reason="auth", state=AttemptState.VOID), Verdict.LOST),
+        (active(cancel_at=START), lost(), Verdict.CANCELLED),
+        (active(cancel_at=START), lost(phase=Phase.RUNNING), Verdict.LOST),
+        (active(), lost(state=AttemptState.DESTROYING, unconfirmed_at=START), Verdict.LOST),
+    ],
+)
+def test_no_retry(run, attempt, verdict):
+    assert ended(decide_run(run, (attempt,), RunFacts(), START))[0] is verdict
+
+
+def test_an_active_run_ends_even_when_nobody_works_on_its_attempt():
+    forgotten = an_attempt(state=AttemptState.LIVE)
+    deadline = forgotten.hard_deadline
+    assert saved(decide_run(active(), (forgotten,), RunFacts(), deadline)).state is RunState.ACTIVE
+    after = deadline + timedelta(minutes=10)
+    assert ended(decide_run(active(), (forgotten,), RunFacts(), after)) == (Verdict.LOST, "deadline")
+
+
+def test_an_end_absorbs():
+    over = a_run(state=RunState.ENDED, verdict=Verdict.PASSED, cancel_at=START)
+    assert decide_run(over, (lost(),), RunFacts(offers=(Offer(**_offer()),)), later(days=1)) == RunIsOver()
+
+
+def _offer():
+    return {"provider": "fake", "id": "x", "label": "X", "usd_per_hour_micro": 0, "declared": True}
