@@ -115,6 +115,19 @@ async def test_a_token_can_do_less_than_the_app_and_never_more(caller, repo, pul
     assert wide.status_code == 422
 
 
+async def test_talk_on_a_pull_request_is_not_talk_on_an_issue(caller, github, repo, pull):
+    issue = github.user("alice").open_issue(repo, "an issue")
+    github.installations[repo.installation_id].permissions = {"issues": "write", "pull_requests": "read"}
+    token = await caller.token(repo)
+
+    async def say(number):
+        return (
+            await caller.call("POST", f"/repos/acme/train/issues/{number}/comments", token, {"body": "x"})
+        ).status_code
+
+    assert (await say(issue.number), await say(pull.number)) == (201, 403)
+
+
 async def test_a_token_for_one_repository_does_not_reach_another(caller, github, repo):
     other = github.create_repo("acme/other", private=True)
     public = github.create_repo("acme/public")

@@ -108,12 +108,17 @@ class Caller:
         reach = self._reach()
         if repo is None or (repo.private and name not in reach):
             raise not_found()
-        if name not in reach and any(level != "read" for _, level in any_of):
+        reads = request.method == "GET" or request.url.path.endswith("/git-upload-pack")
+        if name not in reach and not reads:
             raise forbidden()
-        granted = self._token.permissions
-        if not any(LEVELS.index(granted.get(what, "none")) >= LEVELS.index(level) for what, level in any_of):
+        if not any(self.has(need) for need in any_of):
             raise forbidden()
         return repo
+
+    def has(self, need: Need) -> bool:
+        """The token's permission reaches that level."""
+        what, level = need
+        return LEVELS.index(self._token.permissions.get(what, "none")) >= LEVELS.index(level)
 
     def _reach(self) -> frozenset[str]:
         mine = frozenset(self._github.installations[self._token.installation_id].repos)

@@ -15,10 +15,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tests.fakes.github import access, checks_api, git_http, page, payloads
-from tests.fakes.github.answers import Json, Refusal, invalid, not_found, not_in_schema, read_json, refuse
+from tests.fakes.github.answers import Json, Refusal, forbidden, invalid, not_found, not_in_schema, read_json, refuse
 from tests.fakes.github.front import Front
 from tests.fakes.github.people import edit_comment, write_comment
-from tests.fakes.github.state import CheckRun, Comment, Issue, Reaction, Repo
+from tests.fakes.github.state import CheckRun, Comment, Issue, Pull, Reaction, Repo
 
 if TYPE_CHECKING:
     from tests.fakes.github.fake import FakeGitHub
@@ -31,9 +31,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 METADATA = ("metadata", "read")
 CONTENTS = ("contents", "read")
 CHECKS_READ, CHECKS_WRITE = ("checks", "read"), ("checks", "write")
-# comments of a pull request are open to either permission
 TALK_READ = (("issues", "read"), ("pull_requests", "read"))
-TALK_WRITE = (("issues", "write"), ("pull_requests", "write"))
 PULLS_READ = ("pull_requests", "read")
 
 
@@ -139,49 +137,48 @@ class Rest:
 
     # comments
 
-    def _issue(self, request: Request, *any_of: access.Need) -> Issue:
-        repo = self._repo(request, *any_of)
-        issue = repo.issues.get(request.path_params["number"])
-        if issue is None:
-            raise not_found()
-        return issue
+    def _issue(self, request: Request, level: str) -> Issue:
+        caller = access.check_installation(self._github, request)
+        issue = caller.repo(request, *TALK_READ).issues.get(request.path_params["number"])
+        return _allowed(caller, issue, level)
 
-    def _comment(self, request: Request, *any_of: access.Need) -> Comment:
-        repo = self._repo(request, *any_of)
-        for issue in repo.issues.values():
+    def _comment(self, request: Request, level: str) -> Comment:
+        caller = access.check_installation(self._github, request)
+        for issue in caller.repo(request, *TALK_READ).issues.values():
             if found := issue.comments.get(request.path_params["id"]):
+                _allowed(caller, issue, level)
                 return found
         raise not_found()
 
     async def list_comments(self, request: Request) -> Response:
-        comments = list(self._issue(request, *TALK_READ).comments.values())
+        comments = list(self._issue(request, "read").comments.values())
         if since := request.query_params.get("since"):
             first = datetime.fromisoformat(since)
             comments = [one for one in comments if one.updated_at.replace(microsecond=0) >= first]
         return _page(request, [payloads.comment(self._github, one) for one in comments])
 
     async def create_comment(self, request: Request) -> Response:
-        issue = self._issue(request, *TALK_WRITE)
+        issue = self._issue(request, "write")
         body = _body(await read_json(request))
         app = self._github.app
         comment = write_comment(self._github, issue, self._github.bot, body, app_id=app.id)
         return JSONResponse(payloads.comment(self._github, comment), status_code=201)
 
     async def comment(self, request: Request) -> Response:
-        return JSONResponse(payloads.comment(self._github, self._comment(request, *TALK_READ)))
+        return JSONResponse(payloads.comment(self._github, self._comment(request, "read")))
 
     async def update_comment(self, request: Request) -> Response:
-        comment = self._comment(request, *TALK_WRITE)
+        comment = self._comment(request, "write")
         edit_comment(self._github, comment, self._github.bot, _body(await read_json(request)))
         return JSONResponse(payloads.comment(self._github, comment))
 
     async def delete_comment(self, request: Request) -> Response:
-        comment = self._comment(request, *TALK_WRITE)
+        comment = self._comment(request, "write")
         self._github.user(self._github.bot.login).delete_comment(comment)
         return Response(status_code=204)
 
     async def react(self, request: Request) -> Response:
-        comment = self._comment(request, *TALK_WRITE)
+        comment = self._comment(request, "write")
         content = (await read_json(request)).get("content")
         if content not in REACTIONS:
             raise invalid("Reaction", "content", "is not a reaction")
@@ -225,6 +222,19 @@ class Rest:
         if query.get("filter", "latest") == "latest":
             found = list({one.name: one for one in reversed(found)}.values())
         return _page(request, [payloads.check(self._github, one) for one in found], under="check_runs")
+
+
+def _allowed(caller: access.Caller, issue: Issue | None, level: str) -> Issue:
+    """Talk on a pull request falls under its own permission, not under that of issues, whatever the URL says.
+
+    Source: https://github.com/NOFireAI/ravel/pull/347, a 403 in spite of issues: write.
+    """
+    if issue is None:
+        raise not_found()
+    what = "pull_requests" if isinstance(issue, Pull) else "issues"
+    if not caller.has((what, level)):
+        raise forbidden()
+    return issue
 
 
 def _body(body: Json) -> str:

@@ -38,6 +38,8 @@ from tests.fakes.github.trouble import Trouble, Troubles
 
 MANIFEST = Path(__file__).parents[3] / "app.yml"
 IN_PROCESS_URL = "http://github.test"
+OWNER = "gpurun-owner"
+"""Whose App it is."""
 
 
 @dataclass(eq=False)
@@ -100,6 +102,7 @@ class FakeGitHub:
         self.hook_down = False
         self._wake: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
         self.asgi = api.make(self)
+        self.account(OWNER)
         self.api_url = f"{IN_PROCESS_URL}/api/v3"
         self.git_url = IN_PROCESS_URL
         self.transport: httpx.AsyncBaseTransport | None = httpx.ASGITransport(app=self.asgi)
