@@ -1,1 +1,5 @@
 """The Hugging Face Hub."""
+
+from gpurun.adapters.hub.client import HuggingFaceHub
+
+__all__ = ["HuggingFaceHub"]

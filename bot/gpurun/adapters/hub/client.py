@@ -1,0 +1,270 @@
+"""The Hugging Face Hub: file lists with hashes, and bytes that match them.
+
+Requests are our own, one try each: huggingface_hub 2.4's listing has no timeout and sleeps through retries, for as long
+as a 429 asks. Its error classes tell refusals apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+from pydantic import SecretStr
+
+from gpurun.adapters.hub.cache import PIECE_BYTES, Part, RepoCache, git_blob_id
+from gpurun.adapters.hub.listing import Entry, checked_files, read_page
+from gpurun.adapters.hub.refusals import Asked
+from gpurun.adapters.hub.wire import HubWire, pieces, whole
+from gpurun.domain.errors import GpurunError, HubUnavailable, PinNotFound
+from gpurun.domain.ids import Revision
+from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
+
+if TYPE_CHECKING:
+    import httpx2
+
+_MAX_PAGES = 100
+_MAX_PAGE_BYTES = 16 * 1024 * 1024
+_PARALLEL = 8
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+
+
+class HuggingFaceHub:
+    """`ports.bytes.Hub`. `close` lets its connections go.
+
+    `resolve_timeout_s` bounds one `resolve`; small files that it got before stay in the cache, so that a try again gets
+    further. `idle_timeout_s` bounds the silence of any answer. The token goes to `endpoint` and nowhere else.
+
+    Of several `open` calls for the same cold file the first writes the cache; the others stream beside it, verified
+    alike, and wait for nobody.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        token: SecretStr,
+        cache_folder: Path,
+        *,
+        resolve_timeout_s: float = 25.0,
+        idle_timeout_s: float = 20.0,
+    ) -> None:
+        self._wire = HubWire(endpoint, token, idle_timeout_s=idle_timeout_s)
+        self._resolve_timeout_s = resolve_timeout_s
+        self._cache_folder = cache_folder
+        self._caches: dict[str, RepoCache] = {}
+
+    async def close(self) -> None:
+        """Lets connections go; the next call opens new ones."""
+        await self._wire.close()
+
+    async def resolve(self, spec: ModelSpec) -> ModelPin:
+        _check_id(spec.id)
+        try:
+            with anyio.fail_after(self._resolve_timeout_s):
+                entries = checked_files(await self._list(spec), spec.id)
+                await self._probe(spec, entries)
+                small = await self._small_hashes(spec, [entry for entry in entries if entry.lfs is None])
+        except TimeoutError as exc:
+            raise HubUnavailable(
+                f"The file list of {spec.id} took longer than {self._resolve_timeout_s:g} s; what came so far is kept."
+            ) from exc
+        files = tuple(_pinned(entry, small) for entry in entries)
+        return ModelPin(id=spec.id, revision=spec.revision, target=spec.target, files=files)
+
+    async def open(
+        self, model_id: str, revision: Revision, file: ModelFile, *, offset: int = 0
+    ) -> AsyncIterator[bytes]:
+        """Pieces of at most 256 KiB.
+
+        A cached file is hashed once per process before its first byte is served. A cold one is streamed while it is
+        downloaded; with an `offset` the bytes before it are downloaded and hashed too, but not given.
+        """
+        _check_id(model_id)
+        cache = self._cache(model_id)
+        path = await asyncio.to_thread(cache.find, file.sha256, file.size)
+        asked = self._wire.asked(model_id, revision, file.path)
+        stream = _read(path, offset) if path is not None else self._download(cache, asked, file, offset)
+        async with contextlib.aclosing(stream):
+            async for piece in stream:
+                yield piece
+
+    # --- the list
+
+    async def _list(self, spec: ModelSpec) -> list[Entry]:
+        """All pages. The address of the next one is ours with the hub's cursor: mirrors point to the original hub."""
+        asked = self._wire.asked(spec.id, spec.revision)
+        url = self._wire.tree_url(asked)
+        entries: list[Entry] = []
+        for _ in range(_MAX_PAGES):
+            async with self._wire.get(url, asked) as response:
+                entries += read_page(await whole(response, asked, max_bytes=_MAX_PAGE_BYTES))
+                following = response.links.get("next", {}).get("url")
+            if following is None:
+                return entries
+            url = url.copy_with(query=response.url.join(following).query)
+        raise PinNotFound(f"{spec.id} has more than {_MAX_PAGES} pages of files at that commit.")
+
+    async def _probe(self, spec: ModelSpec, entries: tuple[Entry, ...]) -> None:
+        """Asks for one file, as a download would: a gated model shows its list to everybody, but not its files.
+
+        The answer also says which commit it is from: a branch may be named like a commit.
+        """
+        path = next((entry.path for entry in entries if entry.lfs is not None), entries[0].path)
+        commit = await self._wire.commit_of(self._wire.asked(spec.id, spec.revision, path))
+        if commit != spec.revision:
+            came = f"commit {commit}" if commit else "no commit"
+            raise PinNotFound(f"Asked for {spec.id} at {spec.revision}, the hub answered for {came}.")
+
+    async def _small_hashes(self, spec: ModelSpec, entries: list[Entry]) -> dict[str, str]:
+        """Git blob id -> SHA-256 of files for which the hub has no SHA-256; their bytes are cached afterwards."""
+        cache = self._cache(spec.id)
+        found: dict[str, str] = {}
+        failures: list[GpurunError] = []
+        limit = anyio.CapacityLimiter(_PARALLEL)
+
+        async def hash_one(entry: Entry) -> None:
+            async with limit:
+                try:
+                    known = await asyncio.to_thread(cache.sha256_of_blob, entry.oid, entry.size)
+                    found[entry.oid] = known or await self._fetch_small(spec, entry, cache)
+                except GpurunError as exc:
+                    failures.append(exc)
+                    tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            for entry in {entry.oid: entry for entry in entries}.values():
+                tasks.start_soon(hash_one, entry)
+        if failures:
+            raise failures[0]
+        return found
+
+    async def _fetch_small(self, spec: ModelSpec, entry: Entry, cache: RepoCache) -> str:
+        asked = self._wire.asked(spec.id, spec.revision, entry.path)
+        async with self._wire.get(self._wire.file_url(asked), asked) as response:
+            data = await whole(response, asked, max_bytes=entry.size)
+        if len(data) < entry.size:
+            raise HubUnavailable(f"{asked}: only {len(data)} of {entry.size} bytes came.")
+        if data.startswith(_LFS_POINTER):
+            raise PinNotFound(f"{asked} is an LFS pointer, not the file: the hub has lost or hides its LFS content.")
+        if git_blob_id(data) != entry.oid:
+            raise PinNotFound(f"{asked}: the list says git blob {entry.oid}, the bytes are {git_blob_id(data)}.")
+        try:
+            return await asyncio.to_thread(cache.put_blob, entry.oid, data)
+        except OSError as exc:
+            raise HubUnavailable(f"{asked}: the bot cannot keep it ({exc.strerror}).") from exc
+
+    # --- the bytes
+
+    async def _download(
+        self, cache: RepoCache, asked: Asked, file: ModelFile, offset: int
+    ) -> AsyncGenerator[bytes, None]:
+        part = await _take_part(cache, file, asked)
+        hasher, at = hashlib.sha256(), 0
+        try:
+            async with contextlib.aclosing(self._all_bytes(asked, file, part)) as stream:
+                async for piece in stream:
+                    hasher.update(piece)
+                    at += len(piece)
+                    if at > offset:
+                        yield piece[-(at - offset) :]
+            await _settle(cache, part, asked, file, hasher.hexdigest())
+        finally:
+            if part is not None:
+                part.close()
+
+    async def _all_bytes(self, asked: Asked, file: ModelFile, part: Part | None) -> AsyncGenerator[bytes, None]:
+        """What a broken download left, then the rest from the hub, which goes into `part`."""
+        start = part.found if part is not None else 0
+        if part is not None:
+            left = part.pieces()
+            while piece := await asyncio.to_thread(next, left, b""):
+                yield piece
+        if start == file.size:
+            return
+        async with self._wire.get(self._wire.file_url(asked), asked, start=start) as response:
+            async for piece in _exactly(response, asked, file, start):
+                if part is not None:
+                    await _save(part, piece, asked)
+                yield piece
+
+    def _cache(self, model_id: str) -> RepoCache:
+        if model_id not in self._caches:
+            self._caches[model_id] = RepoCache(self._cache_folder / model_id.replace("/", "--"))
+        return self._caches[model_id]
+
+
+def _check_id(model_id: str) -> None:
+    """Raises PinNotFound. A valid id has no `--` and no `..`, so that its folder is its own."""
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # re-exported without __all__
+
+    try:
+        validate_repo_id(model_id)
+    except HFValidationError as exc:
+        raise PinNotFound(f"{model_id!r} is not the id of a model (organisation/name).") from exc
+
+
+def _pinned(entry: Entry, small: dict[str, str]) -> ModelFile:
+    if entry.lfs is not None:
+        return ModelFile(path=entry.path, size=entry.lfs.size, sha256=entry.lfs.oid, etag=entry.lfs.oid)
+    return ModelFile(path=entry.path, size=entry.size, sha256=small[entry.oid], etag=entry.oid)
+
+
+async def _take_part(cache: RepoCache, file: ModelFile, asked: Asked) -> Part | None:
+    try:
+        return await asyncio.to_thread(cache.part, file.sha256, file.size)
+    except OSError as exc:
+        raise HubUnavailable(f"{asked}: the bot cannot keep it ({exc.strerror}).") from exc
+
+
+async def _exactly(response: httpx2.Response, asked: Asked, file: ModelFile, start: int) -> AsyncGenerator[bytes, None]:
+    """The file's bytes from `start` to its end, not one more or less, whether the hub went there or began anew."""
+    skip = start if response.status_code == 200 else 0
+    missing = file.size - start
+    length = response.headers.get("Content-Length", "")
+    if length.isdigit() and int(length) != missing + skip:
+        raise PinNotFound(f"{asked}: the hub offers {int(length)} bytes where its list says {missing + skip}.")
+    async for piece in pieces(response, asked):
+        rest, skip = piece[skip:], max(0, skip - len(piece))
+        if len(rest) > missing:
+            raise PinNotFound(f"{asked}: more came than the {file.size} bytes of the hub's list.")
+        missing -= len(rest)
+        if rest:
+            yield rest
+    if missing:
+        raise HubUnavailable(f"{asked}: the connection broke {missing} bytes before the end.")
+
+
+async def _save(part: Part, piece: bytes, asked: Asked) -> None:
+    try:
+        await asyncio.to_thread(part.write, piece)
+    except OSError as exc:
+        raise HubUnavailable(f"{asked}: the bot cannot keep it ({exc.strerror}).") from exc
+
+
+async def _settle(cache: RepoCache, part: Part | None, asked: Asked, file: ModelFile, sha256: str) -> None:
+    """Right bytes are kept, wrong ones are not."""
+    if sha256 == file.sha256:
+        if part is not None:
+            await asyncio.to_thread(cache.keep, part, sha256)
+        return
+    if part is not None:
+        await asyncio.to_thread(part.discard)
+        if part.found:
+            # What the broken download left may be at fault, not the hub.
+            raise HubUnavailable(f"{asked}: a continued download came out wrong; the next one starts from nothing.")
+    raise PinNotFound(f"{asked}: the hub's list says sha256 {file.sha256}, the bytes have {sha256}.")
+
+
+async def _read(path: Path, offset: int) -> AsyncGenerator[bytes, None]:
+    file = await asyncio.to_thread(path.open, "rb")
+    try:
+        await asyncio.to_thread(file.seek, offset)
+        while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
+            yield piece
+    finally:
+        file.close()

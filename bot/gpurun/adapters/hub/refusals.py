@@ -1,0 +1,147 @@
+"""Turns the hub's refusals into errors that tell a person what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpurun.domain.errors import HubUnavailable, PinNotFound
+from gpurun.domain.ids import Revision
+
+if TYPE_CHECKING:
+    import httpx2
+    from huggingface_hub.errors import HfHubHTTPError
+
+_MAX_ERROR_BYTES = 64 * 1024
+_MAX_RETRY_AFTER_S = 3600.0
+_TRY_AGAIN = frozenset({408, 425, 429})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What was asked of the hub, and how; never the token itself."""
+
+    endpoint: str
+    model_id: str
+    revision: Revision
+    path: str
+    """Empty when it was not about one file."""
+    sent_token: bool
+
+    def __str__(self) -> str:
+        what = f"{self.path} of {self.model_id}" if self.path else self.model_id
+        return f"{what} at {self.revision}"
+
+
+def raise_for_store(response: httpx2.Response, asked: Asked) -> None:
+    """`raise_for` for a host that the hub sent us to."""
+    if response.status_code >= 400:
+        raise _elsewhere(response, asked)
+
+
+async def raise_for(response: httpx2.Response, asked: Asked) -> None:
+    """Nothing for 2xx and 3xx. Raises PinNotFound (a person must change something) or HubUnavailable (try again)."""
+    if response.status_code < 400:
+        return
+    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]  # re-exported without __all__
+
+    if 0 < int(response.headers.get("content-length") or 0) <= _MAX_ERROR_BYTES:
+        await response.aread()
+    try:
+        hf_raise_for_status(response)
+    except HfHubHTTPError as exc:
+        raise _told_apart(exc, asked) from exc
+
+
+def _elsewhere(response: httpx2.Response, asked: Asked) -> PinNotFound | HubUnavailable:
+    """From the store behind a signed address, which must not show up in a message."""
+    status = response.status_code
+    host = response.url.host
+    if status == 404:
+        return PinNotFound(f"{asked} is in the hub's list, but its store at {host} does not have it (404).")
+    # A signature expires: asking the hub again gives a fresh one.
+    return HubUnavailable(
+        f"The hub's store at {host} answered {status} for {asked}.", retry_after_s=_retry_after(response)
+    )
+
+
+def _told_apart(exc: HfHubHTTPError, asked: Asked) -> PinNotFound | HubUnavailable:
+    from huggingface_hub import errors
+
+    status = exc.response.status_code
+    if status >= 500 or status in _TRY_AGAIN:
+        return HubUnavailable(f"The hub answered {status} for {asked}.", retry_after_s=_retry_after(exc.response))
+    if exc.response.headers.get("X-Error-Message") == "Invalid credentials in Authorization header":
+        return _bad_token(asked)
+    # The first that fits: GatedRepoError is a RepositoryNotFoundError.
+    by_class = (
+        (errors.GatedRepoError, _gated),
+        (errors.DisabledRepoError, _disabled),
+        (errors.RevisionNotFoundError, _no_revision),
+        (errors.EntryNotFoundError, _no_file),
+        (errors.RepositoryNotFoundError, _hidden),
+    )
+    for kind, tell in by_class:
+        if isinstance(exc, kind):
+            return tell(asked)
+    by_status = {401: _hidden, 403: _forbidden, 404: _hidden}
+    tell_status = by_status.get(status)
+    return tell_status(asked) if tell_status else PinNotFound(f"The hub refused {asked} with status {status}.")
+
+
+def _bad_token(_: Asked) -> PinNotFound:
+    return PinNotFound("The hub does not accept the bot's token.", hint="An administrator must renew GPURUN_HUB_TOKEN.")
+
+
+def _disabled(asked: Asked) -> PinNotFound:
+    return PinNotFound(f"The hub has disabled {asked.model_id}; nobody can download it. Use another model.")
+
+
+def _no_revision(asked: Asked) -> PinNotFound:
+    return PinNotFound(
+        f"{asked.model_id} has no commit {asked.revision}.",
+        hint=f"Copy a full commit id from {asked.endpoint}/{asked.model_id}/commits/main.",
+    )
+
+
+def _no_file(asked: Asked) -> PinNotFound:
+    return PinNotFound(f"The hub has no {asked}.")
+
+
+def _gated(asked: Asked) -> PinNotFound:
+    page = f"{asked.endpoint}/{asked.model_id}"
+    if not asked.sent_token:
+        return PinNotFound(
+            f"{asked.model_id} is gated, and the bot sent no token.",
+            hint=f"Accept its terms at {page}, then have an administrator set GPURUN_HUB_TOKEN.",
+        )
+    return PinNotFound(
+        f"{asked.model_id} is gated, and the account of the bot's token has no access to it.",
+        hint=f"Accept its terms at {page} with that account.",
+    )
+
+
+def _hidden(asked: Asked) -> PinNotFound:
+    """The hub answers alike for a private repository, one that does not exist and one that was renamed."""
+    token = "a token was sent, but may not see it" if asked.sent_token else "no token was sent"
+    return PinNotFound(
+        f"The hub does not show {asked.model_id}: it does not exist, has another name, or is private ({token}).",
+        hint=f"Check the spelling at {asked.endpoint}/{asked.model_id}; for a private model set GPURUN_HUB_TOKEN.",
+    )
+
+
+def _forbidden(asked: Asked) -> PinNotFound:
+    token = "the bot's token may not read it" if asked.sent_token else "no token was sent"
+    return PinNotFound(f"The hub forbids {asked} ({token}).", hint="Give the token of the bot read access to it.")
+
+
+def _retry_after(response: httpx2.Response) -> float | None:
+    """Seconds that the hub asks for, by `RateLimit: "api";r=0;t=90` or `Retry-After: 90`."""
+    from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]  # re-exported without __all__
+
+    limit = parse_ratelimit_headers(response.headers)
+    if response.status_code == 429 and limit is not None and limit.remaining == 0:
+        return min(float(limit.reset_in_seconds), _MAX_RETRY_AFTER_S)
+    told = response.headers.get("Retry-After", "")
+    return min(float(told), _MAX_RETRY_AFTER_S) if told.isascii() and told.isdigit() else None
