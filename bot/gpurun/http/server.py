@@ -16,7 +16,7 @@ def build_app(services: HttpServices) -> FastAPI:
 
     Webhook and agent API are raw routes: the first must see bytes before any parser does, the second moves megabytes.
     """
-    app = FastAPI(title="gpurun", openapi_url=None, docs_url=None, redoc_url=None)
+    app = FastAPI(title="gpurun", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     webhook = Webhook(store=services.store, clock=services.clock, secrets=services.webhook_secrets)
     app.router.routes += [
         Route("/github", webhook),
