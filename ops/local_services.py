@@ -203,7 +203,7 @@ class Images:
     def derived(self, name: str, dockerfile: str, files: Mapping[str, bytes] | None = None) -> str:
         """`FROM` the Python image. Its lines are built without a network, `files` are in the context."""
         base = self.python()
-        recipe = f"{base.split('@')[1]}\n{dockerfile}\n{sorted((files or {}).items())}"
+        recipe = f"{base.split('@')[1]}\n{dockerfile}\n{_digests(files or {})}"
         return self._made(name, recipe, lambda tag: self._build(tag, f"FROM {base}\n{dockerfile}", files or {}))
 
     def _made(self, name: str, recipe: str, make: Any) -> str:
@@ -257,6 +257,10 @@ class Images:
             _raise_if_error(event)
             digest = event.get("aux", {}).get("Digest", digest)
         return digest
+
+
+def _digests(files: Mapping[str, bytes]) -> list[tuple[str, str]]:
+    return [(name, hashlib.sha256(data).hexdigest()) for name, data in sorted(files.items())]
 
 
 def busybox_tar(*, shell: str = "bin/sh") -> bytes:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
+import secrets
 
 import pytest
 
 from ops.local_services import Images, Missing, busybox_tar, shared_registry
 from ops.local_services import engine as connect
+from tests.docker.launching import Bench, Launches
+from tests.fakes.clock import FakeChance, FakeClock
 
 MINIMAL = """\
 RUN dpkg -L libpython3-stdlib $(dpkg-query -W -f '${Package}\\n' 'libpython3.*-stdlib') \
@@ -82,6 +87,57 @@ class BaseImages:
         )
 
     @property
+    def no_shell(self) -> str:
+        """Python without `/bin/sh`."""
+        return self._images.derived("no-shell", "RUN rm /bin/sh")
+
+    @property
+    def pulled(self) -> str:
+        """With 8 MB that do not compress, for tests that remove it from the engine and pull it."""
+        return self._images.derived("pulled", "ADD noise /noise", {"noise": random.Random(1).randbytes(8 << 20)})
+
+    @property
     def python_minimal(self) -> str:
         """The part of the standard library that Debian's `python3-minimal` has: no json, http, shutil."""
         return self._images.derived("minimal", MINIMAL)
+
+
+@pytest.fixture(scope="session")
+def docker_network(engine):
+    """The name of a network for tests, removed at the end."""
+    name = f"gpurun-jobs-test-{os.getpid()}"
+    yield name
+    for network in engine.networks(names=[name]):
+        engine.remove_network(network["Id"])
+
+
+@pytest.fixture
+def nothing_left(engine, docker_network):
+    """Fails when the test left a container in the tests' network behind, and removes it."""
+    yield
+    left = engine.containers(all=True, filters={"network": docker_network})
+    for one in left:
+        engine.remove_container(one["Id"], force=True, v=True)
+    assert not left, [one["Names"] for one in left]
+
+
+@pytest.fixture
+async def docker_bench(engine, docker_network, nothing_left, launches):
+    """A DockerProvider on the real engine."""
+    from docker.errors import NotFound
+
+    from gpurun.providers.docker import DockerConfig, DockerProvider
+    from gpurun.providers.docker.ready_image import ready_name
+
+    provider = DockerProvider(DockerConfig(network=docker_network))
+    yield Bench(provider, engine)
+    await provider.close()
+    for launch in launches.made:
+        with contextlib.suppress(NotFound):
+            engine.remove_image(ready_name(launch))
+
+
+@pytest.fixture
+def launches(tmp_path):
+    """Makes launches for `docker_bench`. Random, because container names outlive a test that was killed."""
+    return Launches(tmp_path, FakeChance(FakeClock(), seed=secrets.randbits(32)))

@@ -1,0 +1,224 @@
+"""Jobs on one Docker Engine. The price is what the operator declares; the engine has no bill."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gpurun.domain.errors import CreateUnknown, NotYetDestroyed, ProviderRefused
+from gpurun.domain.offer import ChargeLine, Launch, Offer, Owned, Preparation
+from gpurun.domain.plan import Resources
+from gpurun.providers.docker import container
+from gpurun.providers.docker.container import Host
+from gpurun.providers.docker.engine import Engine, never_sent, status_of, translated, vendor_errors, words
+from gpurun.providers.docker.network import ensure_network
+from gpurun.providers.docker.pull import Pulls
+from gpurun.providers.docker.ready_image import is_there, make_ready, name_on_engine, ready_name
+
+if TYPE_CHECKING:
+    from docker.api.client import APIClient
+
+HOST_CACHE_S = 60.0
+BOOT_TIMEOUT_S = 120
+"""The image is there before create; what is left is the start of a container and of the agent."""
+LAST_LINES = 1000
+"""The engine can only be asked for lines. A line is at most 16 KiB there, so that this is at most 16 MiB."""
+_HOST_FAULTS = (
+    "nvidia-container-cli",
+    "nvml",
+    "no space left",
+    "cannot allocate memory",
+    "could not select device driver",
+)
+
+
+class DockerConfig(BaseModel):
+    """Settings of the local engine."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    docker_host: str = ""
+    """Empty: what `DOCKER_HOST` says, else the default socket."""
+    usd_per_hour: Decimal = Field(default=Decimal(0), ge=0)
+    """Declared price of an hour of one run."""
+    max_runs: int = Field(default=2, ge=1)
+    """Runs that share the machine; a job that does not say how much memory it needs gets this part of it."""
+    network: str = "gpurun-jobs"
+
+
+class DockerProvider:
+    """`ports.provider.Provider` and `Prepares`."""
+
+    name = "docker"
+    config_model = DockerConfig
+
+    def __init__(self, config: DockerConfig, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._config = config
+        self._monotonic = monotonic
+        self._engine = Engine(config.docker_host)
+        self._pulls = Pulls(self._engine, monotonic)
+        self._host: tuple[float, Host] | None = None
+
+    async def offers(self, need: Resources) -> tuple[Offer, ...]:
+        host = await self._engine.safe(self._read_host, to="describe its machine")
+        if not container.fits(need, host):
+            return ()
+        return (
+            Offer(
+                provider=self.name,
+                id="local",
+                label="local Docker, NVIDIA GPU" if need.gpus else "local Docker",
+                usd_per_hour_micro=int(self._config.usd_per_hour * 1_000_000),
+                declared=True,
+                gpu="nvidia" if need.gpus else "",
+                boot_timeout_s=BOOT_TIMEOUT_S,
+            ),
+        )
+
+    async def prepare(self, launch: Launch, *, wait_s: float) -> Preparation:
+        return await self._pulls.prepare(launch, wait_s=wait_s)
+
+    async def create(self, launch: Launch) -> str:
+        try:
+            return await self._engine.call(lambda api: self._create(api, launch))
+        except vendor_errors() as exc:  # from connecting: `_create` translates its own
+            raise ProviderRefused(f"Docker could not be asked to create: {words(exc)}", kind="capacity") from exc
+
+    async def destroy(self, ref: str) -> None:
+        try:
+            await self._engine.call(lambda api: api.remove_container(ref, force=True, v=True))
+        except vendor_errors() as exc:
+            if is_gone(exc):
+                return
+            status = status_of(exc)
+            if status is not None and status not in {401, 403}:
+                raise NotYetDestroyed(f"Docker has not removed {ref[:12]}: {words(exc)}") from exc
+            raise translated(exc, to=f"remove {ref[:12]}") from exc
+
+    async def list_owned(self, prefix: str) -> tuple[Owned, ...]:
+        found = await self._engine.safe(_all_of_ours, to="list containers")
+        owned = (container.owned_from_list(item) for item in found)
+        return tuple(one for one in owned if one.name.startswith(prefix))
+
+    async def describe(self, ref: str) -> Owned | None:
+        try:
+            found = await self._engine.call(lambda api: api.inspect_container(ref))
+        except vendor_errors() as exc:
+            if is_gone(exc):
+                return None
+            raise translated(exc, to=f"describe {ref[:12]}") from exc
+        return container.owned_from_inspect(found)
+
+    async def charges(self, ref: str) -> tuple[ChargeLine, ...]:
+        return ()
+
+    async def logs(self, ref: str, *, max_bytes: int) -> bytes:
+        try:
+            return await self._engine.call(lambda api: _last_output(api, ref, max_bytes))
+        except vendor_errors() as exc:
+            if is_gone(exc):
+                return b""
+            raise translated(exc, to=f"read the output of {ref[:12]}") from exc
+
+    async def close(self) -> None:
+        await self._engine.close()
+
+    def _read_host(self, api: APIClient) -> Host:
+        if self._host is None or self._monotonic() - self._host[0] > HOST_CACHE_S:
+            said = api.info()
+            host = Host(said["NCPU"], said["MemTotal"] // 2**20, "nvidia" in said.get("Runtimes", {}))
+            self._host = (self._monotonic(), host)
+        return self._host[1]
+
+    def _create(self, api: APIClient, launch: Launch) -> str:
+        """A numbered story, in a thread: 1 what create needs, 2 the one create, 3 start."""
+        limits = self._before_create(api, launch)
+        try:
+            ref = container.create_container(api, launch, limits, network=self._config.network)
+        except vendor_errors() as exc:
+            found = _after_failed_create(api, launch, exc)
+            ref = str(found["Id"])
+            if found["State"]["Status"] != "created":
+                return ref
+        try:
+            api.start(ref)
+        except vendor_errors() as exc:
+            raise _undo(api, ref, exc) from exc
+        return ref
+
+    def _before_create(self, api: APIClient, launch: Launch) -> container.Limits:
+        """Nothing is made for the attempt here, so every trouble is a refusal and never a doubt."""
+        try:
+            ensure_network(api, self._config.network)
+            if not is_there(api, ready_name(launch)):
+                _make_ready_late(api, launch)
+            return container.limits_for(launch.needs, self._read_host(api), max_runs=self._config.max_runs)
+        except vendor_errors() as exc:
+            raise ProviderRefused(f"Docker could not make ready for the run: {words(exc)}", kind="capacity") from exc
+
+
+def is_gone(exc: BaseException) -> bool:
+    """A positive "there is none": the engine's own words, because a proxy in between answers 404 too."""
+    return status_of(exc) == 404 and "no such container" in words(exc).lower()
+
+
+def _all_of_ours(api: APIClient) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = api.containers(all=True, filters={"label": container.LABEL_ATTEMPT})
+    return found
+
+
+def _last_output(api: APIClient, ref: str, max_bytes: int) -> bytes:
+    said: bytes = api.logs(ref, stdout=True, stderr=True, stream=False, follow=False, tail=LAST_LINES)
+    return said[max(0, len(said) - max_bytes) :]
+
+
+def _make_ready_late(api: APIClient, launch: Launch) -> None:
+    """`prepare` was not asked, or somebody pruned images since."""
+    if not is_there(api, name_on_engine(launch.image)):
+        raise ProviderRefused(f"The image {launch.image} is not on the Docker Engine any more.", kind="capacity")
+    make_ready(api, launch)
+
+
+def _after_failed_create(api: APIClient, launch: Launch, exc: Exception) -> Mapping[str, Any]:
+    """The container as the engine describes it, when it exists and is this attempt's.
+
+    Docker creates before it answers, so an answered error is final, and a look by name is a clear answer.
+    Raises: ProviderRefused when nothing was made, CreateUnknown otherwise.
+    """
+    status = status_of(exc)
+    if never_sent(exc):
+        raise ProviderRefused(f"Docker could not create the container: {words(exc)}", kind="capacity") from exc
+    if status is None:
+        raise CreateUnknown(f"Docker gave no answer to create: {words(exc)}") from exc
+    try:
+        found: Mapping[str, Any] = api.inspect_container(launch.name)
+    except vendor_errors() as look:
+        if is_gone(look):
+            raise ProviderRefused(f"Docker refused the container: {words(exc)}", kind=_kind(exc)) from exc
+        raise CreateUnknown(f"Docker could not create the container: {words(exc)}") from exc
+    if (found["Config"].get("Labels") or {}).get(container.LABEL_ATTEMPT) != launch.attempt_id:
+        raise CreateUnknown(f"another container is called {launch.name}", ref=found["Id"]) from exc
+    return found
+
+
+def _undo(api: APIClient, ref: str, exc: Exception) -> ProviderRefused | CreateUnknown:
+    """A container that did not start goes again; only when that is certain nothing was made."""
+    if status_of(exc) is None:
+        return CreateUnknown(f"Docker gave no answer to start: {words(exc)}", ref=ref)
+    try:
+        api.remove_container(ref, force=True, v=True)
+    except vendor_errors() as trouble:
+        if not is_gone(trouble):
+            return CreateUnknown(f"Docker could not start the container nor remove it: {words(exc)}", ref=ref)
+    return ProviderRefused(f"Docker could not start the container: {words(exc)}", kind=_kind(exc))
+
+
+def _kind(exc: Exception) -> Literal["invalid", "capacity"]:
+    """`invalid`: the image or the request. `capacity`: this host, now; another one may do."""
+    status, said = status_of(exc), words(exc).lower()
+    host_fault = any(sign in said for sign in _HOST_FAULTS)
+    return "invalid" if status is not None and 400 <= status < 500 and not host_fault else "capacity"
