@@ -113,7 +113,7 @@ def number(value: float | None) -> str:
     """JSON of a number."""
     if value is None:
         return "null"
-    return "%d" % value if isinstance(value, int) else "%.1f" % value
+    return "%d" % value if value == int(value) else "%.1f" % value
 
 
 def quoted(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
@@ -22,6 +23,11 @@ from gpurun_agent import protocol
 
 CLAIM = "claim-token-0123456789"
 TOKEN = "run-token-abcdefghij"
+
+
+def pause(seconds: float) -> None:
+    """The agent is a process of its own, on the real clock."""
+    threading.Event().wait(seconds)
 
 
 @dataclass
@@ -99,10 +105,8 @@ class FakeBot:
             with self.lock:
                 connections, self._server.connections = self._server.connections, []
             for connection in connections:
-                try:
+                with contextlib.suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass
             self._server = None
         with self.lock:
             for name, durable in self.durable.items():
@@ -127,14 +131,14 @@ class FakeBot:
         until = time.monotonic() + timeout_s
         while not condition():
             assert time.monotonic() < until, f"waited too long; log: {self.log[-500:]!r}"
-            time.sleep(0.005)
+            pause(0.005)
 
     def wait_for_log(self, text: bytes) -> None:
         self.wait(lambda: text in self.streams["log"])
 
     def set_source(self, members: dict[str, bytes], *, commit: str = "c" * 40) -> None:
         self.source = commit
-        self.source_tar = make_tar([(name, content) for name, content in members.items()], commit=commit)
+        self.source_tar = make_tar(list(members.items()), commit=commit)
 
     # protocol
 
@@ -238,7 +242,7 @@ class _Handler(BaseHTTPRequestHandler):
         name = url.path.removeprefix(protocol.PREFIX)
         bot.requests.append(f"{self.command} {name}")
         if bot.slow_s:
-            time.sleep(bot.slow_s)
+            pause(bot.slow_s)
         if bot.fail_next:
             bot.fail_next -= 1
             self.answer(503, b"not now")
@@ -353,10 +357,12 @@ main()"""
 class Agent:
     """The real agent in a process of its own, without a container."""
 
-    def __init__(self, bot: FakeBot, agent_path: Path, root: Path, *, first: str = "", python: str = "") -> None:
+    def __init__(
+        self, bot: FakeBot, agent_path: Path, root: Path, *, first: str = "", python: str = "", programs: str = ""
+    ) -> None:
         self.root = root
         env = {
-            "PATH": os.environ["PATH"],
+            "PATH": f"{programs}:{os.defpath}" if programs else os.defpath,
             "HOME": str(root),
             "LANG": "C.UTF-8",
             "GPURUN_ATTEMPT": "attempt-1",
@@ -378,3 +384,8 @@ class Agent:
         printed, _ = self.process.communicate(timeout=timeout_s)
         assert printed == b"", printed.decode()
         return self.process.returncode
+
+
+def with_code(module: str, code: str) -> str:
+    """Source that changes a module of the agent before it starts."""
+    return f"import gpurun_agent.{module} as module\nexec({code!r}, vars(module))"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import urllib.parse
 
@@ -26,7 +27,7 @@ def reference(text: bytes, secrets: list[bytes]) -> bytes:
 def in_pieces(text: bytes, secrets: list[bytes], cuts: list[int]) -> bytes:
     masker = Masker(secrets)
     places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
-    pieces = [masker.feed(text[start:end]) for start, end in zip(places, places[1:], strict=False)]
+    pieces = [masker.feed(text[start:end]) for start, end in itertools.pairwise(places)]
     return b"".join(pieces) + masker.flush()
 
 

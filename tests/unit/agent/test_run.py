@@ -6,8 +6,11 @@ import json
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
+
+from tests.unit.agent.fake_bot import pause, with_code
 
 
 def test_echo_passes_and_its_line_is_the_log(bot, run):
@@ -130,7 +133,7 @@ def test_cancel_ends_the_command_with_term(bot, start):
 
 def test_cancel_kills_what_ignores_term(bot, start):
     bot.run = "trap '' TERM; echo $$; while :; do sleep 0.05; done"
-    agent = start(first=_with("run", "CANCEL_GRACE_S = 0.3"))
+    agent = start(first=with_code("run", "CANCEL_GRACE_S = 0.3"))
     bot.wait_for_log(b"\n")
     bot.wait(lambda: bot.output.endswith(b"\n"))
     bot.cancel = True
@@ -158,7 +161,7 @@ def test_a_cancel_at_the_end_of_max_duration_is_a_timeout_too(bot, start):
     bot.run = "echo ready; sleep 60"
     agent = start()
     bot.wait_for_log(b"ready")
-    time.sleep(0.6)
+    pause(0.6)
     bot.cancel = True
     agent.wait()
     assert bot.end["result"] == "timeout"
@@ -167,7 +170,7 @@ def test_a_cancel_at_the_end_of_max_duration_is_a_timeout_too(bot, start):
 def test_the_hard_deadline_ends_the_command_without_a_bot(bot, start):
     bot.deadline = int(time.time()) + 2
     bot.run = "echo $$; sleep 60"
-    agent = start(first=_with("run", "REPORT_S = 0.5"))
+    agent = start(first=with_code("run", "REPORT_S = 0.5"))
     bot.wait(lambda: bot.output.endswith(b"\n"))
     pid = int(bot.output)
     bot.down()
@@ -213,7 +216,7 @@ def test_a_bot_that_is_not_up_yet_is_waited_for(bot, start):
     bot.down()
     bot.run = "echo hi"
     agent = start()
-    time.sleep(0.3)
+    pause(0.3)
     bot.up()
     assert agent.wait() == 0
     assert bot.output == b"hi\n"
@@ -227,14 +230,14 @@ def test_answers_of_503_are_tried_again(bot, run):
 
 
 def test_an_error_of_the_agent_is_told(bot, run):
-    run("echo hi", first=_with("command", "oom_kills = lambda cgroup: 1 // 0"))
+    run("echo hi", first=with_code("command", "oom_kills = lambda cgroup: 1 // 0"))
     assert (bot.end["result"], bot.end["reason"]) == ("lost", "agent")
     assert "ZeroDivisionError" in bot.end["detail"]
 
 
 def test_processes_killed_for_memory_are_told(bot, run):
     counts = "counts = iter((2, 5))\noom_kills = lambda cgroup: next(counts)"
-    run("exit 3", first=_with("command", counts))
+    run("exit 3", first=with_code("command", counts))
     assert bot.end["exit_code"] == "3"
     assert "killed 3 process(es)" in bot.end["detail"]
 
@@ -257,12 +260,7 @@ def test_metrics_are_lines_of_json(bot, run):
 
 def _alive(pid: int) -> bool:
     try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+        stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return False
-
-
-def _with(module: str, code: str) -> str:
-    """Source that changes a module of the agent before it starts."""
-    return f"import gpurun_agent.{module} as module\nexec({code!r}, vars(module))"
+    return stat.rpartition(")")[2].split()[0] not in "ZX"

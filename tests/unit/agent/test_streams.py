@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import time
 
 import pytest
 
 from gpurun_agent.backlog import Backlog
-from tests.unit.agent.test_run import _with
+from tests.unit.agent.fake_bot import pause, with_code
 
 
 def test_50_mb_over_two_restarts_of_the_bot(bot, start):
@@ -19,7 +18,7 @@ def test_50_mb_over_two_restarts_of_the_bot(bot, start):
     for size in (5_000_000, 20_000_000):
         bot.wait(lambda size=size: len(bot.streams["log"]) > size)
         bot.down()
-        time.sleep(0.2)
+        pause(0.2)
         bot.up()
     assert agent.wait() == 0
     line = b"0123456789abcdefghijklmnopqrstuvwxyz\n"
@@ -32,29 +31,29 @@ def test_50_mb_over_two_restarts_of_the_bot(bot, start):
 def test_the_command_does_not_wait_for_a_bot_that_is_down(bot, start):
     bot.run = "echo ready; read line < go; yes abcdefgh | head -c 30000000; echo > done"
     bot.setup = "mkfifo go"
-    agent = start(first=_with("contact", "LONGEST_PAUSE_S = 0.2"))
+    agent = start(first=with_code("contact", "LONGEST_PAUSE_S = 0.2"))
     bot.wait_for_log(b"ready")
     bot.down()
     (agent.root / "work" / "go").write_text("\n")
-    bot.wait(lambda: (agent.root / "work" / "done").exists())
+    bot.wait((agent.root / "work" / "done").exists)
     bot.up()
     assert agent.wait() == 0
-    assert len(bot.output) == len(b"ready\n") + 30_000_000
+    assert bot.log.endswith(b"ready\n" + (b"abcdefgh\n" * 3_333_334)[:30_000_000])
     assert bot.end["result"] == "passed"
 
 
 def test_a_full_backlog_makes_the_command_wait(bot, start):
     bot.run = "echo ready; read line < go; yes abcdefgh | head -c 3000000; echo > done"
     bot.setup = "mkfifo go"
-    agent = start(first=_with("run", "SPILL_MAX = 1000000"))
+    agent = start(first=with_code("run", "SPILL_MAX = 1000000"))
     bot.wait_for_log(b"ready")
     bot.down()
     (agent.root / "work" / "go").write_text("\n")
-    time.sleep(0.5)
+    pause(0.5)
     assert not (agent.root / "work" / "done").exists()
     bot.up()
     assert agent.wait() == 0
-    assert len(bot.output) == len(b"ready\n") + 3_000_000
+    assert bot.log.endswith(b"ready\n" + (b"abcdefgh\n" * 333_334)[:3_000_000])
 
 
 @pytest.mark.parametrize("bytes_read", [0, 1, 5, 100])
@@ -77,7 +76,7 @@ def test_a_tail_that_the_bot_holds_back_comes_with_newer_bytes_or_at_the_end(bot
     agent = start()
     bot.wait_for_log(b"abc")
     appends = sum(request == "PUT streams/log" for request in bot.requests)
-    time.sleep(0.3)
+    pause(0.3)
     assert sum(request == "PUT streams/log" for request in bot.requests) - appends <= 1
     (agent.root / "work" / "go").write_text("\n")
     assert agent.wait() == 0
@@ -103,7 +102,7 @@ def test_a_log_that_reaches_its_quota_ends_with_one_line(bot, run):
 def test_a_slow_bot_gets_larger_appends(bot, run):
     bot.slow_s = 0.1
     run("yes abcdefgh | head -c 20000000")
-    assert len(bot.output) == 20_000_000
+    assert len(bot.log) == len(b"::gpurun:: run\n") + 20_000_000
     assert sum(request == "PUT streams/log" for request in bot.requests) < 30
 
 

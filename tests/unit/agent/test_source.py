@@ -1,0 +1,130 @@
+"""The source lands whole, is the commit that was asked for, and cannot write elsewhere."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+
+import pytest
+
+from gpurun_agent.tar import BadTar, Unpacking
+from tests.unit.agent.fake_bot import make_tar
+
+
+def unpack(tar: bytes, folder) -> Unpacking:
+    unpacking = Unpacking(io.BytesIO(tar), str(folder))
+    for _ in unpacking:
+        pass
+    return unpacking
+
+
+def test_an_archive_by_git_comes_out_as_git_has_it(tmp_path):
+    repo = tmp_path / "repo"
+    repo.mkdir()
+    deep = "folder/" + "long-name-" * 12 + "/" + "x" * 150
+    files = {"a.txt": b"hello\n", "empty": b"", "tool.sh": b"#!/bin/sh\n", deep: b"d" * 100_000, "umläut 文.txt": b"u"}
+    for name, content in files.items():
+        path = repo / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    (repo / "tool.sh").chmod(0o755)
+    (repo / "folder" / "link").symlink_to("../a.txt")
+
+    def git(*args: str) -> bytes:
+        identity = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "init.defaultBranch=main"]
+        return subprocess.run(["git", "-C", repo, *identity, *args], check=True, capture_output=True).stdout
+
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-q", "-m", "m")
+    commit = git("rev-parse", "HEAD").decode().strip()
+    work = tmp_path / "work"
+    work.mkdir()
+    unpacking = unpack(git("archive", "--format=tar", commit), work)
+    assert unpacking.commit == commit
+    assert unpacking.left_out == []
+    assert {name: (work / name).read_bytes() for name in files} == files
+    assert (work / "tool.sh").stat().st_mode & 0o777 == 0o755
+    assert (work / "a.txt").stat().st_mode & 0o111 == 0
+    assert (work / "folder" / "link").readlink().as_posix() == "../a.txt"
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [("../evil", b"x")],
+        [("a/../../evil", b"x")],
+        [("/tmp/gpurun-evil", b"x")],
+        [("a/../b", b"x")],
+        [("inside", ("link", "folder")), ("inside/evil", b"x")],
+        [("file", b"x"), ("file/evil", b"x")],
+        [("hard", ("hard", "/etc/passwd"))],
+        [("folder/x", b"x"), ("folder", b"x")],
+    ],
+)
+def test_an_attack_is_refused_and_writes_nothing_outside(tmp_path, members):
+    work = tmp_path / "work"
+    work.mkdir()
+    with pytest.raises(BadTar):
+        unpack(make_tar(members), work)
+    assert [path.name for path in tmp_path.iterdir()] == ["work"]
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "kept"),
+    [
+        ("a", "b", True),
+        ("d/e/a", "../../b", True),
+        ("d/a", ".", True),
+        ("a", "..", False),
+        ("d/a", "../../b", False),
+        ("a", "/etc/passwd", False),
+        ("d/a", "x/../../b", False),
+    ],
+)
+def test_links_that_lead_out_are_left_out_and_named(tmp_path, name, target, kept):
+    unpacking = unpack(make_tar([(name, ("link", target)), ("after", b"x")]), tmp_path)
+    assert (tmp_path / name).is_symlink() == kept
+    assert bool(unpacking.left_out) == (not kept)
+    assert (tmp_path / "after").exists()
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda tar: tar[:700], lambda tar: b"x" + tar[1:], lambda tar: b"", lambda tar: tar[:512]]
+)
+def test_a_damaged_archive_is_refused(tmp_path, damage):
+    with pytest.raises(BadTar):
+        unpack(damage(make_tar([("a", b"hello")])), tmp_path)
+
+
+def test_the_run_sees_the_source(bot, run):
+    bot.set_source({"go.sh": b"#!/bin/sh\necho from the repository\n", "data/x": b"1"})
+    run("./go.sh; cat data/x")
+    assert bot.output == b"from the repository\n1"
+    assert bot.phases == ["source", "running"]
+
+
+def test_a_source_that_attacks_fails_the_run_before_any_command(bot, run):
+    bot.source = "c" * 40
+    bot.source_tar = make_tar([("../evil", b"x")])
+    agent = run("echo never")
+    assert (bot.end["result"], bot.end["reason"]) == ("failed", "source")
+    assert "../evil" in bot.end["detail"]
+    assert bot.output == b""
+    assert not (agent.root / "evil").exists()
+
+
+def test_a_source_of_another_commit_fails_the_run(bot, run):
+    bot.set_source({"a": b"x"})
+    bot.source = "d" * 40
+    run("echo never")
+    assert (bot.end["result"], bot.end["reason"]) == ("failed", "source")
+    assert "c" * 40 in bot.end["detail"]
+    assert bot.output == b""
+
+
+def test_a_link_that_was_left_out_is_said_in_the_log(bot, run):
+    bot.source = "c" * 40
+    bot.source_tar = make_tar([("data", ("link", "/data"))])
+    run("echo hi")
+    assert b"::gpurun:: left out a link that points outside of the repository: 'data' -> '/data'\n" in bot.log

@@ -1,0 +1,119 @@
+"""Weights are complete, right to the last bit, and where huggingface_hub looks for them."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.unit.agent.fake_bot import Model
+
+REVISION = "a" * 40
+
+
+@pytest.fixture
+def model(bot):
+    content = random.Random(1).randbytes
+    model = Model(
+        "org/small",
+        REVISION,
+        {
+            "config.json": b'{"a": 1}',
+            "model.safetensors": content(3_000_000),
+            "sub/dir/x y.txt": b"",
+            "more.bin": content(9),
+        },
+        etags={"config.json": "0" * 40},
+    )
+    bot.models = [model]
+    return model
+
+
+def test_files_lie_as_in_a_hugging_face_cache(bot, run, model):
+    agent = run("cat $HF_HOME/hub/models--org--small/snapshots/*/config.json")
+    folder = agent.root / "hub" / "hub" / "models--org--small"
+    assert bot.end["result"] == "passed"
+    assert bot.output == b'{"a": 1}'
+    for path, content in model.files.items():
+        link = folder / "snapshots" / REVISION / path
+        assert link.is_symlink()
+        assert not link.readlink().is_absolute()
+        assert link.read_bytes() == content
+    assert (folder / "blobs" / ("0" * 40)).exists()
+    assert not list(folder.glob("blobs/*.incomplete"))
+    assert b"::gpurun:: weights 2 of 3 MiB (100 %)\n" in bot.log
+    assert bot.phases == ["weights", "running"]
+
+
+def test_huggingface_hub_finds_them_offline(bot, run, model, monkeypatch):
+    from huggingface_hub import hf_hub_download, snapshot_download
+
+    agent = run("true")
+    cache = agent.root / "hub" / "hub"
+    snapshot = snapshot_download("org/small", revision=REVISION, local_files_only=True, cache_dir=cache)
+    assert snapshot == str(cache / "models--org--small" / "snapshots" / REVISION)
+    found = hf_hub_download("org/small", "sub/dir/x y.txt", revision=REVISION, local_files_only=True, cache_dir=cache)
+    assert found == f"{snapshot}/sub/dir/x y.txt"
+
+
+def test_a_target_gets_plain_files(bot, run, model, tmp_path):
+    model.target = str(tmp_path / "weights")
+    run("true")
+    placed = tmp_path / "weights" / "model.safetensors"
+    assert not placed.is_symlink()
+    assert placed.read_bytes() == model.files["model.safetensors"]
+
+
+def test_one_flipped_bit_fails_the_run_and_names_the_file(bot, run, model):
+    content = bytearray(model.files["model.safetensors"])
+    content[1_000_000] ^= 1
+    model.served = {"model.safetensors": bytes(content)}
+    bot.setup = "echo never"
+    agent = run("echo never")
+    assert (bot.end["result"], bot.end["reason"]) == ("failed", "weights_mismatch")
+    assert "model.safetensors of org/small" in bot.end["detail"]
+    assert b"never" not in bot.log
+    assert not list((agent.root / "hub" / "hub" / "models--org--small" / "snapshots").glob("*/*.safetensors"))
+
+
+@pytest.mark.parametrize("served", [b"", b"x" * 5_000_000])
+def test_a_file_of_another_size_is_a_mismatch(bot, run, model, served):
+    model.served = {"model.safetensors": served}
+    run("echo never")
+    assert bot.end["reason"] == "weights_mismatch"
+    assert f"has {len(served)} bytes, expected 3000000" in bot.end["detail"]
+
+
+def test_a_file_that_the_bot_cannot_get_fails_the_run_with_its_words(bot, run, model):
+    bot.models = [Model("org/gone", REVISION, {"a": b"x"})]
+    promised = bot.spec()
+    bot.models[0].files = {}
+    bot.spec = lambda: promised
+    run("echo never")
+    assert (bot.end["result"], bot.end["reason"]) == ("failed", "weights")
+    assert bot.end["detail"] == "a of org/gone: no such file on the hub"
+
+
+@pytest.mark.parametrize("cut", [0, 1, 1_500_000])
+def test_a_broken_download_goes_on_where_it_stopped(bot, run, model, cut):
+    bot.cut_download_after = cut
+    run("sha256sum $HF_HOME/hub/models--org--small/snapshots/*/model.safetensors")
+    assert bot.end["result"] == "passed"
+
+
+def test_a_path_that_leads_out_is_refused(bot, run, model):
+    model.files = {"../../evil": b"x"}
+    run("echo never")
+    assert bot.end["reason"] == "weights"
+    assert bot.output == b""
+
+
+def test_a_cancel_during_the_download_ends_it(bot, start, model):
+    bot.slow_s = 0.2
+    bot.run = "echo never"
+    agent = start()
+    bot.wait(lambda: any("models/" in request for request in bot.requests))
+    bot.cancel = True
+    assert agent.wait() == 0
+    assert bot.end["result"] == "cancelled"
+    assert bot.output == b""
