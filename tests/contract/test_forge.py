@@ -431,8 +431,9 @@ async def test_another_apps_key_is_refused_with_401(github, clock, repo, pull):
     assert caught.value.status == 401
 
 
-async def test_a_key_that_is_none_is_refused_without_quoting_it(github, clock, repo, pull):
-    forge = make_forge(github, clock, private_key=SecretStr("-----BEGIN PRIVATE KEY----- s3cret"))
+@pytest.mark.parametrize("pem_text", ["", "-----BEGIN PRIVATE KEY----- s3cret", "s3cret"])
+async def test_a_key_that_is_none_is_refused_without_quoting_it(github, clock, repo, pull, pem_text):
+    forge = make_forge(github, clock, private_key=SecretStr(pem_text))
     with pytest.raises(ForgeRefused, match="private key") as caught:
         await forge.pull_request(repo.ref, pull.number)
     assert caught.value.status == 401

@@ -11,6 +11,9 @@ import anyio
 import httpx
 import jwt
 import msgspec
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from githubkit import GitHubCore
 from githubkit.auth import BaseAuthStrategy
 from pydantic import SecretStr
@@ -41,6 +44,7 @@ class AppAuth(BaseAuthStrategy):
         self._app_id = app_id
         self._private_key = private_key
         self._clock = clock
+        self._key: RSAPrivateKey | None = None
 
     def get_auth_flow(self, github: GitHubCore[Any]) -> httpx.Auth:
         return _AppFlow(self)
@@ -49,11 +53,23 @@ class AppAuth(BaseAuthStrategy):
         """By the injected clock. Raises: ForgeRefused 401 when the key is none."""
         now = self._clock.now()
         claims = {"iss": str(self._app_id), "iat": now - BACKDATE, "exp": now + JWT_LIFE}
-        try:
-            return jwt.encode(claims, self._private_key.get_secret_value(), algorithm="RS256")
-        except (jwt.PyJWTError, ValueError, TypeError):
-            # the cause may quote the key
-            raise ForgeRefused("The App's private key cannot be read; it must be RSA in PEM.", status=401) from None
+        if self._key is None:
+            # checking its primes takes longer than a hundred signatures
+            self._key = _read_key(self._private_key)
+        return jwt.encode(claims, self._key, algorithm="RS256")
+
+
+def _read_key(pem: SecretStr) -> RSAPrivateKey:
+    try:
+        key = load_pem_private_key(pem.get_secret_value().encode(), password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        # the cause may quote the key
+        key = None
+    if not isinstance(key, RSAPrivateKey):
+        raise ForgeRefused(
+            "The App's private key cannot be read; it must be RSA in PEM, without a password.", status=401
+        )
+    return key
 
 
 class _AppFlow(httpx.Auth):
