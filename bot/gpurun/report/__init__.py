@@ -1,1 +1,1 @@
-"""Stage: facts become a comment, a check, a page. Pure."""
+"""Facts become Markdown and checks, within the forge's limits by construction. Pure."""

@@ -1,0 +1,113 @@
+"""The check of a run, by one table of conclusions. Never neutral or skipped: both pass a required check."""
+
+from __future__ import annotations
+
+from gpurun.domain.forge import Annotation, Check, CheckStatus, Conclusion
+from gpurun.domain.run import Run, RunState, Verdict
+from gpurun.report import pieces
+from gpurun.report.comment import next_command, progress, title
+from gpurun.report.facts import RunFacts
+from gpurun.report.headline import status, took
+from gpurun.report.limits import within
+from gpurun.report.text import code, link, plain, prose
+from gpurun.report.why import why
+
+_CONCLUSIONS: dict[Verdict, Conclusion] = {
+    Verdict.PASSED: "success",
+    Verdict.FAILED: "failure",
+    Verdict.TIMEOUT: "timed_out",
+    Verdict.LOST: "failure",
+    Verdict.CANCELLED: "cancelled",
+    Verdict.REFUSED: "failure",
+}
+_WAITS_FOR_A_PERSON = frozenset({"expired", "budget", "approval"})
+"""Reasons of `refused` that somebody can lift without a new commit."""
+
+
+def check_name(run: Run) -> str:
+    """`gpurun / smoke`."""
+    return f"gpurun / {run.job}"
+
+
+def render_check(facts: RunFacts) -> Check:
+    """Within GitHub's limits."""
+    about, log = pieces.log(facts)
+    return within(_check(facts, summary=_summary(facts), text=f"{about}\n\n{log}" if about else ""))
+
+
+def minimal_check(facts: RunFacts) -> Check:
+    """For a forge that refused the full one: title, conclusion and the run page."""
+    return within(_check(facts, summary=plain(title(facts)), text=""))
+
+
+def conclusion(run: Run) -> Conclusion | None:
+    """None while it runs."""
+    if run.verdict is Verdict.REFUSED and run.reason in _WAITS_FOR_A_PERSON:
+        return "action_required"
+    if run.verdict is not None:
+        return _CONCLUSIONS[run.verdict]
+    if run.paused or run.state is RunState.WAITING_APPROVAL:
+        return "action_required"
+    return None
+
+
+def _check(facts: RunFacts, *, summary: str, text: str) -> Check:
+    run = facts.run
+    ended = conclusion(run)
+    return Check(
+        name=check_name(run),
+        external_id=run.id,
+        status=CheckStatus.IN_PROGRESS if ended is None else CheckStatus.COMPLETED,
+        conclusion=ended,
+        title=_title(facts),
+        summary=summary,
+        text=text,
+        details_url=facts.run_url,
+        started_at=run.created_at,
+        completed_at=None if ended is None else run.ended_at or facts.now,
+        annotations=_annotations(run),
+    )
+
+
+def _title(facts: RunFacts) -> str:
+    run, now, said = facts.run, status(facts), why(facts)
+    match run.verdict:
+        case None:
+            return plain(f"{now.word}: {now.note}" if now.note else now.word)
+        case Verdict.PASSED:
+            return f"passed in {took(facts)}"
+        case Verdict.LOST | Verdict.REFUSED:
+            where = f"{pieces.CONFIG_PATH} line {run.error_line}: " if run.error_line else ""
+            return plain(f"{now.word}: {where}{said.sentence}")
+        case _:
+            return plain(f"{said.sentence} {said.evidence}")
+
+
+def _summary(facts: RunFacts) -> str:
+    said = why(facts)
+    parts = [
+        f"**{title(facts)}**",
+        progress(facts),
+        prose(said.sentence, 1500),
+        code(said.evidence),
+        pieces.config_line(facts.run),
+        pieces.pins(facts),
+        pieces.times(facts),
+        pieces.attempts(facts),
+        pieces.cost(facts),
+        pieces.metrics(facts.summary),
+        pieces.artifacts(facts),
+        next_command(facts),
+        link("Run page", facts.run_url) if facts.run_url else "",
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _annotations(run: Run) -> tuple[Annotation, ...]:
+    if run.verdict is not Verdict.REFUSED or not run.error_line:
+        return ()
+    return (
+        Annotation(
+            path=pieces.CONFIG_PATH, line=run.error_line, title=check_name(run), message=plain(run.detail, 10_000)
+        ),
+    )

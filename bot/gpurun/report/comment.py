@@ -1,0 +1,146 @@
+"""The one comment of a run. The first line says how it ended; the rest is for whoever asks why."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+
+from gpurun.domain.run import Attempt, AttemptState, RunState, Verdict
+from gpurun.report import pieces
+from gpurun.report.facts import RunFacts
+from gpurun.report.headline import cost_words, status, took, where
+from gpurun.report.limits import COMMENT_BYTES
+from gpurun.report.text import clock, code, link, prose
+from gpurun.report.why import why
+
+MAX_NAMES = 10
+_OPEN_LOG = frozenset({Verdict.FAILED, Verdict.TIMEOUT})
+
+
+def marker(nonce: str) -> str:
+    """Hidden text that finds a comment again; `nonce` is the publication's own. Holds no `--`, so HTML stays whole."""
+    inside = json.dumps({"gpurun": nonce}, separators=(",", ":")).replace("-", "\\u002d")
+    return f"<!-- {inside} -->"
+
+
+def render_comment(facts: RunFacts) -> str:
+    """Markdown, at most COMMENT_BYTES; no line of it is a command."""
+    top = [f"### {title(facts)}", progress(facts), _reason(facts)]
+    below = [
+        pieces.pins(facts),
+        pieces.times(facts),
+        pieces.attempts(facts),
+        pieces.cost(facts),
+        pieces.metrics(facts.summary),
+        pieces.artifacts(facts),
+        _unconfirmed(facts),
+    ]
+    ending = [next_command(facts), _footer(facts)]
+    fixed = _joined([*top, *below, *ending])
+    log = _log_fold(facts)
+    # every piece is bounded, so these two guards are for what nobody thought of
+    if len(fixed.encode()) > COMMENT_BYTES:
+        return minimal_comment(facts)
+    if len(fixed.encode()) + len(log.encode()) + 2 > COMMENT_BYTES:
+        return fixed
+    return _joined([*top, *below, log, *ending])
+
+
+def minimal_comment(facts: RunFacts) -> str:
+    """For a forge that refused the full one: the verdict, the reason and the run page."""
+    said = why(facts)
+    page = f"Everything else is on the {link('run page', facts.run_url)}." if facts.run_url else ""
+    return _joined([f"### {title(facts)}", prose(said.sentence), page])
+
+
+def title(facts: RunFacts) -> str:
+    """`gpurun smoke: ✅ passed · 41 s · $0.00 (declared) · local Docker`."""
+    now = status(facts)
+    words = [
+        f"gpurun {facts.run.job}: {now.symbol} {now.word}",
+        took(facts),
+        cost_words(facts),
+        prose(where(facts), 100),
+    ]
+    return " · ".join(word for word in words if word)
+
+
+def progress(facts: RunFacts) -> str:
+    """What happens now, and since when; empty after the end."""
+    if facts.run.state is RunState.ENDED:
+        return ""
+    now = status(facts)
+    since = facts.run.state_since
+    if facts.attempt is not None and facts.run.state is RunState.ACTIVE:
+        since = _since(facts.attempt)
+    note = f": {prose(now.note, 300)}" if now.note else ""
+    return f"**{now.word}** since {clock(since)}{note}"
+
+
+def _since(attempt: Attempt) -> datetime:
+    """When the step that is shown began."""
+    if attempt.state is AttemptState.LIVE and attempt.phase is not None:
+        return attempt.phase_times.get(attempt.phase, attempt.state_since)
+    return attempt.state_since
+
+
+def _reason(facts: RunFacts) -> str:
+    said = why(facts)
+    if not said.sentence:
+        return ""
+    evidence = f"\n\n{code(said.evidence)}" if said.evidence else ""
+    line = pieces.config_line(facts.run)
+    return prose(said.sentence, 1500) + evidence + (f"\n\n{line}" if line else "")
+
+
+def _log_fold(facts: RunFacts) -> str:
+    about, lines = pieces.log(facts)
+    if not about:
+        return ""
+    is_open = " open" if facts.run.verdict in _OPEN_LOG else ""
+    rest = (
+        f"The whole log is on the {link('run page', facts.run_url)}.\n\n" if "last" in about and facts.run_url else ""
+    )
+    return f"<details{is_open}><summary>{about}</summary>\n\n{rest}{lines}\n\n</details>"
+
+
+def _unconfirmed(facts: RunFacts) -> str:
+    names = [code(one.name) for one in facts.attempts if one.unconfirmed_at is not None and one.gone_at is None]
+    if not names:
+        return ""
+    return (
+        f"**Not confirmed gone:** {', '.join(names[:MAX_NAMES])}. The provider does not answer as it should; "
+        "gpurun goes on trying, and the cost runs until it is seen to be gone."
+    )
+
+
+def next_command(facts: RunFacts) -> str:
+    """A sentence with the command that makes sense now; the command stands in code, so the bot never calls itself."""
+    job = facts.run.job
+    match facts.run.verdict:
+        case None if facts.run.cancel_at is None:
+            return f"To stop it, write {code(f'/gpurun cancel {job}')}."
+        case None:
+            return ""
+        case Verdict.PASSED:
+            return f"To run it again, write {code(f'/gpurun {job}')}."
+        case Verdict.REFUSED if facts.run.reason == "config":
+            return f"Correct the file, push, then write {code(f'/gpurun {job}')}."
+        case _:
+            return f"To try again, write {code(f'/gpurun {job}')}. {code('/gpurun help')} shows all commands."
+
+
+def _footer(facts: RunFacts) -> str:
+    run = facts.run
+    parts = [f"run {code(run.id)}", f"asked by {code(run.who)}"]
+    if run.also_asked:
+        names = [code(name, 60) for name in run.also_asked[:MAX_NAMES]]
+        more = len(run.also_asked) - len(names)
+        parts.append("also asked by " + ", ".join(names) + (f" and {more} more" if more else ""))
+    if facts.run_url:
+        parts.insert(0, link("Run page: full log, metrics, artifacts", facts.run_url))
+    return " · ".join(parts)
+
+
+def _joined(parts: list[str]) -> str:
+    return "\n\n".join(part for part in parts if part)

@@ -1,0 +1,43 @@
+"""What a report is made of: rows and streams of one run, read in one view."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpurun.domain.run import Attempt, Run
+from gpurun.domain.stream import Artifact
+from gpurun.domain.telemetry import Cost, Summary
+
+LOG_TAIL_BYTES = 64 * 1024
+"""How much of the end of the log a report can use."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """Everything a comment or check shows. Pure in, pure out: `now` is a fact too."""
+
+    run: Run
+    now: datetime
+    attempts: tuple[Attempt, ...] = ()
+    """By number."""
+    log_tail: bytes = b""
+    """The last up to LOG_TAIL_BYTES of the last attempt's log, raw."""
+    log_size: int = 0
+    """Bytes of the whole log."""
+    summary: Summary | None = None
+    """Metrics of the last attempt."""
+    costs: tuple[Cost, ...] = ()
+    """One for each attempt that could cost anything; an unknown cost has none."""
+    artifacts: tuple[Artifact, ...] = ()
+    run_url: str = ""
+    """The run page, with its read key; empty on the local forge."""
+    forge_url: str = ""
+    """`https://github.com`; empty: no links to commits."""
+    hub_url: str = ""
+    """`https://huggingface.co`; empty: no links to models."""
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """The one that counts."""
+        return self.attempts[-1] if self.attempts else None

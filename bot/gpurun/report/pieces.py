@@ -1,0 +1,227 @@
+"""Parts that comment and check are built from. Each is bounded, so that their sum stays within the limits."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from gpurun.domain.plan import ModelPin
+from gpurun.domain.run import Attempt, Phase, Run
+from gpurun.domain.telemetry import Cost, GpuSummary, Series, Summary
+from gpurun.report.facts import RunFacts
+from gpurun.report.text import between, clean, code, cut, duration, fenced, link, prose, size, table, usd
+
+MAX_ROWS = 20
+"""Models, artifacts and GPUs that are listed; the run page has all."""
+LOG_LINES = 50
+LOG_BYTES = 24_000
+LINE_BYTES = 1_000
+
+CONFIG_PATH = ".gpurun.yml"
+
+_STEPS = (Phase.SOURCE, Phase.WEIGHTS, Phase.SETUP, Phase.RUNNING, Phase.COLLECTING, Phase.FINISHED)
+_STEP_NAMES = {
+    Phase.SOURCE: "source",
+    Phase.WEIGHTS: "models",
+    Phase.SETUP: "setup",
+    Phase.RUNNING: "run",
+    Phase.COLLECTING: "collect",
+}
+
+
+def pins(facts: RunFacts) -> str:
+    """The table of what is pinned so far."""
+    run = facts.run
+    rows = [("commit", _commit(facts))]
+    if run.plan is not None:
+        rows.append(("image", code(run.plan.image, 600)))
+    models = run.plan.models if run.plan is not None else run.pins.models
+    rows += [("model", _model(model, facts.hub_url)) for model in models[:MAX_ROWS]]
+    if len(models) > MAX_ROWS:
+        rows.append(("", f"and {len(models) - MAX_ROWS} more models"))
+    if run.plan_digest:
+        rows.append(("plan", code(run.plan_digest)))
+    return table(("pinned", ""), *rows)
+
+
+def _commit(facts: RunFacts) -> str:
+    run = facts.run
+    url = f"{facts.forge_url}/{run.repo.name}/commit/{run.sha}" if facts.forge_url else ""
+    tree = f", tree {code(run.pins.tree[:12])}" if run.pins.tree else ""
+    return link(code(run.sha), url) + tree
+
+
+def _model(model: ModelPin, hub_url: str) -> str:
+    url = f"{hub_url}/{model.id}/tree/{model.revision}" if hub_url else ""
+    total = size(sum(file.size for file in model.files))
+    files = "1 file" if len(model.files) == 1 else f"{len(model.files)} files"
+    return f"{link(code(f'{model.id}@{model.revision}'), url)}, {files}, {total}"
+
+
+def times(facts: RunFacts) -> str:
+    """One row: how long each step took. Empty before there was an attempt."""
+    attempt = facts.attempt
+    if attempt is None:
+        return ""
+    cells = [
+        ("plan and queue", between(facts.run.created_at, attempt.created_at)),
+        ("boot", between(attempt.created_at, attempt.claimed_at)),
+        *_steps(attempt),
+        ("clear up", between(attempt.destroy_asked_at, attempt.gone_at)),
+    ]
+    known = [(name, took) for name, took in cells if took]
+    if not known:
+        return ""
+    return table(tuple(name for name, _ in known), tuple(took for _, took in known))
+
+
+def _steps(attempt: Attempt) -> list[tuple[str, str]]:
+    """A step lasts until the next one that was seen, the last one until the result."""
+    seen: list[tuple[Phase, datetime]] = [
+        (phase, attempt.phase_times[phase]) for phase in _STEPS if phase in attempt.phase_times
+    ]
+    ends = [moment for _, moment in seen[1:]] + [attempt.result_at]
+    return [
+        (_STEP_NAMES[phase], between(start, end))
+        for (phase, start), end in zip(seen, ends, strict=False)
+        if phase in _STEP_NAMES
+    ]
+
+
+def attempts(facts: RunFacts) -> str:
+    """What became of earlier tries; empty when there was one."""
+    if len(facts.attempts) < 2:
+        return ""
+    rows = [
+        (str(attempt.number), prose(attempt.offer.label, 100), _ended(attempt))
+        for attempt in facts.attempts[-MAX_ROWS:]
+    ]
+    return table(("attempt", "where", "result"), *rows)
+
+
+def _ended(attempt: Attempt) -> str:
+    if attempt.result is None:
+        return "running"
+    return ": ".join(part for part in (attempt.result.kind.value, prose(attempt.result.detail, 200)) if part)
+
+
+def cost(facts: RunFacts) -> str:
+    """What it costs, and where the price comes from. Empty before anything could cost."""
+    if not facts.costs or facts.attempt is None:
+        return ""
+    total = usd(sum(one.usd_micro for one in facts.costs))
+    parts = " + ".join(_cost_part(one) for one in facts.costs[-MAX_ROWS:])
+    label = prose(facts.attempt.offer.label, 100)
+    source = "the declared price" if facts.costs[-1].declared else "the price"
+    return f"**Cost** {total} = {parts}; {source} of {label}, time by our clock."
+
+
+def _cost_part(one: Cost) -> str:
+    return f"{duration(one.elapsed.total_seconds())} × {usd(one.usd_per_hour_micro)}/h"
+
+
+def metrics(summary: Summary | None) -> str:
+    """One line for each GPU and one for the machine; what was not measured is not there."""
+    if summary is None or summary.samples == 0:
+        return ""
+    lines = [_gpu(gpu) for gpu in summary.gpus[:MAX_ROWS]]
+    lines.append(
+        _joined(
+            "machine",
+            _range("CPU", summary.cpu_pct, "%"),
+            _peak("RAM", summary.ram_mib, summary.ram_total_mib),
+            _peak("disk", summary.disk_mib, None),
+        )
+    )
+    shown = [line for line in lines if line]
+    if not shown:
+        return ""
+    return f"**Metrics** ({summary.samples} samples; low / mean / high)\n\n" + "\n".join(f"- {line}" for line in shown)
+
+
+def _gpu(gpu: GpuSummary) -> str:
+    return _joined(
+        f"GPU {gpu.index}",
+        _range("use", gpu.util_pct, "%"),
+        _peak("VRAM", gpu.vram_mib, gpu.vram_total_mib),
+        _range("power", gpu.power_w, "W"),
+        _range("temperature", gpu.temp_c, "°C"),
+        _range("SM clock", gpu.sm_mhz, "MHz"),
+    )
+
+
+def _joined(name: str, *parts: str) -> str:
+    known = [part for part in parts if part]
+    return f"{name}: {', '.join(known)}" if known else ""
+
+
+def _range(name: str, series: Series | None, unit: str) -> str:
+    return f"{name} {series.low:.0f} / {series.mean:.0f} / {series.high:.0f} {unit}" if series else ""
+
+
+def _peak(name: str, series: Series | None, total_mib: float | None) -> str:
+    if series is None:
+        return ""
+    of = f" of {_mib(total_mib)}" if total_mib else ""
+    return f"{name} peak {_mib(series.high)}{of}"
+
+
+def _mib(mib: float) -> str:
+    return f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib:.0f} MiB"
+
+
+def artifacts(facts: RunFacts) -> str:
+    """Names, sizes and the beginning of each hash."""
+    if not facts.artifacts:
+        return ""
+    listed = [f"{code(one.path, 120)} {size(one.size)}" for one in facts.artifacts[:MAX_ROWS]]
+    more = len(facts.artifacts) - len(listed)
+    where = link("run page", facts.run_url)
+    return f"**Artifacts** on the {where}: " + ", ".join(listed) + (f" and {more} more" if more else "")
+
+
+def config_line(run: Run) -> str:
+    """`.gpurun.yml` at the fault, as it is written; empty when the run was not refused for a line of it."""
+    lines = (run.config_text or "").lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    if not 1 <= run.error_line <= len(lines):
+        return ""
+    quoted = cut(clean(lines[run.error_line - 1]), 300)
+    return f"{CONFIG_PATH}, line {run.error_line}:\n\n{fenced(f'{run.error_line} | {quoted}', 'yaml')}"
+
+
+def log(facts: RunFacts) -> tuple[str, str]:
+    """What is shown (`Log, last 3 lines of 4.5 MB`) and the fenced lines; both empty without a log.
+
+    The end always stays.
+    """
+    if not facts.log_size:
+        return "", ""
+    lines = clean(facts.log_tail).rstrip("\n").split("\n")
+    whole = len(facts.log_tail) >= facts.log_size
+    shown = _last_lines(lines)
+    if whole and len(shown) == len(lines):
+        about = "Log"
+    else:
+        about = f"Log, last {len(shown)} line{'s' if len(shown) != 1 else ''} of {size(facts.log_size)}"
+    return about, fenced("\n".join(shown))
+
+
+def _last_lines(lines: list[str]) -> list[str]:
+    """At most LOG_LINES and LOG_BYTES, from the end; a long line keeps its head and its end."""
+    kept: list[str] = []
+    room = LOG_BYTES
+    for line in reversed(lines[-LOG_LINES:]):
+        short = _shortened(line)
+        room -= len(short.encode()) + 1
+        if room < 0:
+            break
+        kept.append(short)
+    return kept[::-1]
+
+
+def _shortened(line: str) -> str:
+    data = line.encode()
+    if len(data) <= LINE_BYTES:
+        return line
+    half = LINE_BYTES // 2 - 40
+    head, end = data[:half].decode("utf-8", "ignore"), data[-half:].decode("utf-8", "ignore")
+    return f"{head} …{len(data) - 2 * half} bytes cut… {end}"
