@@ -1,1 +1,5 @@
-"""OCI registries."""
+"""Image registries."""
+
+from gpurun.adapters.images.registry import RegistryImages
+
+__all__ = ["RegistryImages"]
