@@ -7,7 +7,7 @@ from pydantic import BaseModel
 from gpurun.report import pieces
 from gpurun.report.comment import title
 from gpurun.report.facts import RunFacts
-from gpurun.report.text import prose
+from gpurun.report.text import code, prose
 from gpurun.report.why import why
 
 
@@ -17,7 +17,7 @@ def render_terminal(facts: RunFacts) -> str:
     parts = [
         f"### {title(facts)}",
         prose(said.sentence, 1500),
-        f"`{said.evidence}`" if said.evidence else "",
+        code(said.evidence),
         pieces.pins(facts),
         pieces.times(facts),
         pieces.attempts(facts),
