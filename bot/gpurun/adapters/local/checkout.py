@@ -14,7 +14,9 @@ from gpurun.domain.errors import SourceUnavailable, UserError
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.ids import CommitSha, RepoName
 
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 25.0
+_ADD_TIMEOUT_S = 120.0
+"""For `git add`, which copies new files into the repository."""
 _GITHUB_URL = re.compile(
     r"(?:https?://(?:[^/@]+@)?github\.com/|(?:ssh://)?git@github\.com[:/])"
     r"(?P<owner>[A-Za-z0-9\-]{1,100})/(?P<name>[A-Za-z0-9._\-]{1,100}?)(?:\.git)?/?"
@@ -107,7 +109,8 @@ class Checkout:
             index = Path(folder) / "index"
             await self._copy_index(state.top, index)
             extra = {"GIT_INDEX_FILE": str(index)}
-            await self._must(state.top, "-c", "advice.addEmbeddedRepo=false", "add", "--all", "--", ".", extra=extra)
+            argv = ("-c", "advice.addEmbeddedRepo=false", "add", "--all", "--", ".")
+            await self._must(state.top, *argv, extra=extra, timeout_s=_ADD_TIMEOUT_S)
             tree = _text(await self._must(state.top, "write-tree", extra=extra))
         return await self._commit(state, tree)
 
@@ -136,21 +139,25 @@ class Checkout:
         listed = await self._must(top, "--no-optional-locks", *argv)
         return tuple(sorted(os.fsdecode(entry[3:]) for entry in listed.stdout.split(b"\0") if entry))
 
-    async def _must(self, folder: Path, *argv: str, extra: dict[str, str] | None = None) -> Ended:
-        done = await self._ask(folder, *argv, extra=extra)
+    async def _must(
+        self, folder: Path, *argv: str, extra: dict[str, str] | None = None, timeout_s: float = _TIMEOUT_S
+    ) -> Ended:
+        done = await self._ask(folder, *argv, extra=extra, timeout_s=timeout_s)
         if done.code != 0:
             raise SourceUnavailable(f"git failed in {folder}: {' '.join(done.stderr.split())[-300:]}")
         return done
 
-    async def _ask(self, folder: Path, *argv: str, extra: dict[str, str] | None = None) -> Ended:
+    async def _ask(
+        self, folder: Path, *argv: str, extra: dict[str, str] | None = None, timeout_s: float = _TIMEOUT_S
+    ) -> Ended:
         # The user's git configuration (safe.directory, excludesFile, filters) lives in the environment.
         inherited = os.environ  # noqa: TID251
         environment = {key: value for key, value in inherited.items() if key not in _PLACES}
         environment |= {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_LITERAL_PATHSPECS": "1"} | (extra or {})
         try:
-            return await run_git("-C", str(folder), *argv, environment=environment, timeout_s=_TIMEOUT_S)
+            return await run_git("-C", str(folder), *argv, environment=environment, timeout_s=timeout_s)
         except TimeoutError as exc:
-            raise SourceUnavailable(f"git in {folder} took longer than {_TIMEOUT_S:g} s") from exc
+            raise SourceUnavailable(f"git in {folder} took longer than {timeout_s:g} s") from exc
 
 
 def _text(done: Ended) -> str:
