@@ -2,7 +2,7 @@
   "use strict";
   const log = document.getElementById("log");
   const partial = document.getElementById("partial");
-  const facts = document.getElementById("facts");
+  const output = document.getElementById("output");
   const query = location.search || "?";
   const keptLetters = 4000000;
   let next = Number(log.dataset.next);
@@ -10,7 +10,8 @@
   let letters = 0;
 
   const get = (part) => fetch(location.pathname + part, { cache: "no-store", credentials: "omit" });
-  const atBottom = () => innerHeight + scrollY >= document.documentElement.scrollHeight - 40;
+  const atBottom = () => output.scrollTop + output.clientHeight >= output.scrollHeight - 40;
+  const toBottom = () => { output.scrollTop = output.scrollHeight; };
 
   function show(live) {
     const stay = atBottom();
@@ -24,15 +25,20 @@
     }
     partial.textContent = live.partial;
     next = live.next;
-    if (stay && live.text) scrollTo(0, document.documentElement.scrollHeight);
+    if (stay) toBottom();
   }
 
   async function draw(to) {
     const answer = await get("/facts" + query);
     if (!answer.ok) return;
-    const open = [...facts.querySelectorAll("details")].map((each) => each.open);
-    facts.innerHTML = await answer.text();
-    facts.querySelectorAll("details").forEach((each, at) => { each.open = open[at] || false; });
+    const drawn = document.createElement("template");
+    drawn.innerHTML = await answer.text();
+    for (const id of ["top", "rest"]) {
+      const now = document.getElementById(id);
+      const open = [...now.querySelectorAll("details")].map((each) => each.open);
+      now.replaceChildren(...drawn.content.getElementById(id).childNodes);
+      now.querySelectorAll("details").forEach((each, at) => { each.open = open[at] || false; });
+    }
     rev = to;
   }
 
@@ -54,5 +60,6 @@
     }
     if (wait >= 0) setTimeout(turn, wait);
   }
+  toBottom();
   turn();
 })();
