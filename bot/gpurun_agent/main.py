@@ -10,9 +10,10 @@ def main() -> None:
     try:
         from gpurun_agent.loop import Loop
         from gpurun_agent.run import Run
-        from gpurun_agent.surroundings import Surroundings
+        from gpurun_agent.surroundings import Surroundings, environment
 
-        code = Run(Loop(), Surroundings(dict(os.environ))).go()  # noqa: TID251  # another program than the bot
+        env = environment(dict(os.environ))  # noqa: TID251  # another program than the bot
+        code = Run(Loop(), Surroundings(env)).go()
     except ImportError as exc:
         code = _give_up("missing-module %s" % (exc.name or exc))
     except Exception as exc:  # the border of the process: nothing above could say more than this

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 _HEAD = 4
 """Bytes by which a possible beginning is looked up."""
 
-_TOKEN = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_+/=%.~"
-"""Bytes that long random values are made of, in any encoding."""
+_TOKEN = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+"""Bytes that long random values are made of. Not `/`, `.`, `=`: with them every path and number would be a long run."""
 
 _RUN = 16
 """Runs of token bytes shorter than this are not worth a look for a form that has a longer one."""

@@ -44,6 +44,9 @@ A line of `metrics` is one JSON object; a value that is not known is `null` or l
                "sm_mhz": 2520}]}
 `t` is the instance's own unix time; `cpu_pct` is of all cores together (0..100).
 
+Lines of `log` that start with `::gpurun:: ` are the agent's own, one before each command (`setup`, `run`) and when
+there is something to tell (`weights 40 of 100 MiB (40 %)`). The job can write such lines too: they are for people.
+
 Secrets are masked to equal length with `*`, over the union of all occurrences, so that offsets agree everywhere.
 """
 

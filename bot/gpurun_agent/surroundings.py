@@ -10,6 +10,19 @@ if TYPE_CHECKING:
     from gpurun_agent.spec import Spec
 
 
+def environment(current: dict[str, str]) -> dict[str, str]:
+    """The environment that the boot script passed. `current` may hold more: in the C locale Python adds LC_CTYPE to its
+    own (PEP 538), which the job would inherit.
+    """
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            passed = file.read().split(b"\0")
+    except OSError:
+        return dict(current)
+    names = {os.fsdecode(item.partition(b"=")[0]) for item in passed}
+    return {name: value for name, value in current.items() if name in names}
+
+
 class Surroundings:
     """What the boot script passes, and where things are."""
 

@@ -121,6 +121,7 @@ class Line:
         self._answer: Answer | None = None
         self._left: int | None = 0
         self._chunked = False
+        self._failures = 0
         self._heard_at = 0.0
         self._silence: Timer | None = None
         self._done: Callable[[Answer | None, str], None] | None = None
@@ -186,7 +187,9 @@ class Line:
             self._socket.connect(address.path)
             self._step = self._exchange
             return
-        family, kind, _, _, place = _socket.getaddrinfo(address.host, address.port, 0, _socket.SOCK_STREAM)[0]
+        places = _socket.getaddrinfo(address.host, address.port, 0, _socket.SOCK_STREAM)
+        # The next one after a failure: the first may be of a network that is not there (IPv6).
+        family, kind, _, _, place = places[self._failures % len(places)]
         if address.scheme == "https":
             self._open_tls(int(family), int(kind))
         else:
@@ -369,6 +372,7 @@ class Line:
     def _break(self, why: str) -> None:
         done = self._done
         self.close()
+        self._failures += 1
         if done is not None:
             done(None, why)
 

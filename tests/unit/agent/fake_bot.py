@@ -8,6 +8,7 @@ import io
 import os
 import socket
 import socketserver
+import ssl
 import subprocess
 import sys
 import tarfile
@@ -45,7 +46,11 @@ class Model:
 class FakeBot:
     """One attempt. Everything public is state that a test reads or sets."""
 
-    def __init__(self) -> None:
+    def __init__(self, scheme: str = "unix", tls: ssl.SSLContext | None = None) -> None:
+        self.scheme = scheme
+        self.tls = tls
+        self.address = ""
+        """What the agent gets as its uplink."""
         self.folder = Path(tempfile.mkdtemp(prefix="gpurun-bot-"))
         self.socket_path = str(self.folder / "bot.sock")
         self.lock = threading.RLock()
@@ -92,8 +97,13 @@ class FakeBot:
 
     def up(self) -> None:
         """Listens."""
-        Path(self.socket_path).unlink(missing_ok=True)
-        self._server = _Server(self.socket_path, _Handler)
+        if self.scheme == "unix":
+            Path(self.socket_path).unlink(missing_ok=True)
+            self._server = _UnixServer(self.socket_path, _Handler)
+            self.address = f"unix:{self.socket_path}"
+        else:
+            self._server = _TcpServer(("127.0.0.1", 0), _Handler)
+            self.address = f"{self.scheme}://127.0.0.1:{self._server.server_address[1]}/base/"
         self._server.bot = self
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
@@ -194,7 +204,7 @@ class FakeBot:
             return 200, self.common(("next", len(part)))
 
 
-class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
     daemon_threads = True
     request_queue_size = 50
     bot: FakeBot
@@ -202,6 +212,12 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     def __init__(self, *args) -> None:
         self.connections: list[socket.socket] = []
         super().__init__(*args)
+
+    def get_request(self):
+        request, address = super().get_request()
+        if self.bot.tls is not None:
+            request = self.bot.tls.wrap_socket(request, server_side=True)
+        return request, address
 
     def process_request(self, request, client_address) -> None:
         with self.bot.lock:
@@ -212,6 +228,17 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         """Broken connections are what the tests are about."""
         if not isinstance(sys.exc_info()[1], (OSError, ValueError)):
             super().handle_error(request, client_address)
+
+
+class _UnixServer(_Server):
+    address_family = socket.AF_UNIX
+
+    def server_bind(self) -> None:
+        self.socket.bind(self.server_address)
+
+
+class _TcpServer(_Server):
+    pass
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -239,7 +266,7 @@ class _Handler(BaseHTTPRequestHandler):
         if body is None:
             return
         url = urlsplit(self.path)
-        name = url.path.removeprefix(protocol.PREFIX)
+        name = url.path.removeprefix("/base").removeprefix(protocol.PREFIX)
         bot.requests.append(f"{self.command} {name}")
         if bot.slow_s:
             pause(bot.slow_s)
@@ -358,22 +385,31 @@ class Agent:
     """The real agent in a process of its own, without a container."""
 
     def __init__(
-        self, bot: FakeBot, agent_path: Path, root: Path, *, first: str = "", python: str = "", programs: str = ""
+        self,
+        bot: FakeBot,
+        agent_path: Path,
+        root: Path,
+        *,
+        first: str = "",
+        python: str = "",
+        programs: str = "",
+        env: dict[str, str] | None = None,
     ) -> None:
         self.root = root
-        env = {
+        full = {
             "PATH": f"{programs}:{os.defpath}" if programs else os.defpath,
             "HOME": str(root),
             "LANG": "C.UTF-8",
             "GPURUN_ATTEMPT": "attempt-1",
             "GPURUN_ROOT": str(root),
-            "GPURUN_UPLINK": f"unix:{bot.socket_path}",
+            "GPURUN_UPLINK": bot.address,
             "GPURUN_CLAIM": CLAIM,
             "GPURUN_DEADLINE": str(bot.deadline),
+            **(env or {}),
         }
         self.process = subprocess.Popen(
             [python or sys.executable, "-I", "-S", "-c", START % first, str(agent_path)],
-            env=env,
+            env=full,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

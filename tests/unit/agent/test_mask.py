@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from gpurun.telemetry.redact import forms
 from gpurun_agent.mask import Masker, forms_of
 from tests.unit.agent.fake_bot import CLAIM, TOKEN
 
@@ -124,3 +125,8 @@ def test_the_tokens_of_the_agent_are_masked_too(bot, run):
     assert CLAIM.encode() not in bot.log
     assert TOKEN.encode() not in bot.log
     assert b"GPURUN_CLAIM=" + b"*" * len(CLAIM) in bot.log
+
+
+@given(st.binary(min_size=6, max_size=30) | st.text(min_size=6, max_size=30).map(lambda text: text.encode()))
+def test_the_bot_and_the_agent_know_the_same_forms(secret):
+    assert forms_of(secret) == forms(secret)

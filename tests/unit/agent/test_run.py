@@ -66,6 +66,11 @@ def test_the_job_sees_its_environment_and_nothing_of_the_boot_script(bot, run):
     assert bot.output.splitlines()[-1].decode() == str(agent.root / "work")
 
 
+def test_a_job_without_a_locale_gets_none(bot, run):
+    run("env", env={"LANG": ""})
+    assert b"LC_CTYPE" not in bot.output
+
+
 def test_python_and_sh_leave_no_ignored_signals_behind(bot, run):
     run("grep SigIgn /proc/self/status")
     assert int(bot.output.split()[1], 16) == 0
