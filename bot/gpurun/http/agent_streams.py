@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from datetime import timedelta
 from urllib.parse import parse_qsl
 
 from starlette.types import Receive, Scope, Send
@@ -23,6 +24,8 @@ from gpurun_agent import protocol
 LAST_LINE_BYTES = 4096
 """Above the log's quota: room for the line that says so."""
 MAX_MASKERS = 4096
+SEEN_EVERY = timedelta(seconds=1)
+"""Last contact is kept to the second, so that a fast stream does not write the attempt's row with every append."""
 
 _NUMBER = re.compile(r"[0-9]{1,15}")
 
@@ -54,7 +57,8 @@ class StreamAppends:
         def append(tx: Tx) -> tuple[Attempt, StreamEnd]:
             attempt = who.runs(tx.attempt(who.attempt_id))
             require_wanted(attempt)
-            tx.saw(attempt.id)
+            if attempt.last_seen_at is None or tx.now() - attempt.last_seen_at >= SEEN_EVERY:
+                tx.saw(attempt.id)
             return attempt, tx.append(attempt.id, name, offset, masked)
 
         try:

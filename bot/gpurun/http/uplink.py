@@ -25,9 +25,11 @@ from uvicorn.server import ServerState
 
 from gpurun.domain.errors import Bug
 from gpurun.domain.offer import Uplink
+from gpurun.http.asgi import Refusal, refuse
 from gpurun.http.callers import SCOPE_ATTEMPT
 from gpurun.ports.clock import Chance, Clock
 from gpurun.ports.store import Store, Tx
+from gpurun_agent import protocol
 
 SOCKET = "bot.sock"
 LOOK_EVERY_S = 2.0
@@ -50,7 +52,10 @@ class _Served:
 
 
 class UnixUplinks:
-    """`ports.uplink.Uplinks` for containers on this host. Several processes may share `folder`."""
+    """`ports.uplink.Uplinks` for containers on this host. Several processes may share `folder`.
+
+    `app` may be the whole server's or just its `AgentApi`; a job reaches the agent API and nothing else.
+    """
 
     def __init__(self, app: ASGIApp, *, folder: Path, chance: Chance) -> None:
         self._app = app
@@ -163,7 +168,12 @@ class UnixUplinks:
 
 
 def _for_attempt(app: ASGIApp, attempt_id: str) -> ASGIApp:
+    """Of `app` only the agent API, and that only for one attempt: whoever is on the other side is a job."""
+
     async def bound(scope: Scope, receive: Receive, send: Send) -> None:
+        if not scope["path"].startswith(protocol.PREFIX):
+            await refuse(send, Refusal(404, "There is nothing here."))
+            return
         scope[SCOPE_ATTEMPT] = attempt_id
         await app(scope, receive, send)
 

@@ -10,6 +10,7 @@ import pytest
 from gpurun.domain.errors import Bug
 from gpurun.domain.run import AttemptState, Result, ResultKind
 from gpurun.http.agent_api import AgentApi
+from gpurun.http.server import build_app
 from gpurun.http.uplink import MAX_CONNECTIONS, UnixUplinks
 from gpurun.run import tokens
 from gpurun_agent import protocol
@@ -52,8 +53,9 @@ async def talk(address, *requests):
     answers = []
     try:
         for method, path, token, body in requests:
+            target = path if path.startswith("/") else f"/agent/v1/{path}"
             head = (
-                f"{method} /agent/v1/{path} HTTP/1.1\r\nHost: bot\r\nAuthorization: Bearer {token}\r\n"
+                f"{method} {target} HTTP/1.1\r\nHost: bot\r\nAuthorization: Bearer {token}\r\n"
                 f"Content-Length: {len(body)}\r\n\r\n"
             )
             writer.write(head.encode() + body)
@@ -105,6 +107,20 @@ async def test_an_agent_talks_over_one_connection(store, make_uplinks):
     assert nowhere == 404
     log = await store.read(lambda tx: tx.read_stream(ATTEMPT_ID, "log", offset=0, max_bytes=100))
     assert log == b"hello\n"
+
+
+async def test_a_job_reaches_nothing_but_the_agent_api(store, services, chance, tmp_path):
+    await add(store)
+    uplinks = UnixUplinks(build_app(services), folder=tmp_path / "up", chance=chance)
+    uplink = await uplinks.open(ATTEMPT_ID, "docker")
+    (claimed, *others) = await talk(
+        uplink.address,
+        claim(),
+        *(("GET", path, "", b"") for path in ("/", "/healthz", "/github", "/runs/x", "/agent/v1/../../healthz")),
+    )
+    assert claimed[0] == 200
+    assert {status for status, _ in others} == {404}
+    await uplinks.aclose()
 
 
 async def test_any_user_of_the_container_gets_in_and_no_other_user_of_the_host(make_uplinks):
