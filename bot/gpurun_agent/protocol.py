@@ -16,6 +16,7 @@ PUT  /agent/v1/streams/<log|metrics>?offset=N[&end=1]      raw bytes, 0..4 MiB
         send it again together with newer bytes, never alone; `end=1` (nothing follows) takes everything.
 GET  /agent/v1/source                              -> 200 tar (ustar with pax headers), commit id in the global header
 GET  /agent/v1/models/<index>/<path>   [Range: bytes=N-]                                  -> 200 or 206 bytes; 422 text
+        422: the hub does not have what the plan pins (a hash that shows at the end is told to whoever asks again).
 PUT  /agent/v1/artifacts/<path>?offset=N&size=S&sha256=H   raw bytes, <= 4 MiB
         -> 200 {next}; 409 {next}; 413: quota; 422 text: not this file (path, hash). One file at a time: another path,
         or offset 0, starts anew. It is collected when `next` == size; an empty file is one PUT of no bytes.

@@ -142,9 +142,9 @@ class _Download:
         assert answer is not None
         name = "%s of %s" % (self.file.path, self._model.id)
         if answer.status not in (200, 206):
-            raise Ended(
-                End(protocol.FAILED, protocol.WEIGHTS, "%s: %s" % (name, answer.text() or "%d" % answer.status))
-            )
+            # 422: the bot looked itself, and the hub does not have what the plan pins.
+            reason = protocol.WEIGHTS_MISMATCH if answer.status == 422 else protocol.WEIGHTS
+            raise Ended(End(protocol.FAILED, reason, "%s: %s" % (name, answer.text() or answer.status)))
         os.close(self._fd)
         found = self._hash.hexdigest()
         if self.size != self.file.size or found != self.file.sha256:

@@ -187,7 +187,8 @@ class FakeBot:
             taken = body if end or not self.hold_back else body[: max(0, len(body) - self.hold_back)]
             stream += taken
             self.durable[name] = max(self.durable[name], len(stream) - (0 if end else self.durable_lag))
-            self.arrivals.append((time.monotonic(), len(stream)))
+            if name == "log":
+                self.arrivals.append((time.monotonic(), len(stream)))
             return 200, self.common(("next", len(stream)), ("durable", self.durable[name]))
 
     def add_artifact(self, path: str, query: dict[str, list[str]], body: bytes) -> tuple[int, bytes]:

@@ -173,7 +173,7 @@ def test_a_cancel_at_the_end_of_max_duration_is_a_timeout_too(bot, start):
 
 
 def test_the_hard_deadline_ends_the_command_without_a_bot(bot, start):
-    bot.deadline = int(time.time()) + 2
+    bot.deadline = int(time.time()) + 3
     bot.run = "echo $$; sleep 60"
     agent = start(first=with_code("run", "REPORT_S = 0.5"))
     bot.wait(lambda: bot.output.endswith(b"\n"))
@@ -184,7 +184,7 @@ def test_the_hard_deadline_ends_the_command_without_a_bot(bot, start):
 
 
 def test_the_hard_deadline_is_reported_when_the_bot_is_there(bot, run):
-    bot.deadline = int(time.time()) + 1
+    bot.deadline = int(time.time()) + 2
     run("sleep 60")
     assert (bot.end["result"], bot.end["reason"]) == ("timeout", "deadline")
 

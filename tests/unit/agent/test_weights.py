@@ -90,7 +90,7 @@ def test_a_file_that_the_bot_cannot_get_fails_the_run_with_its_words(bot, run, m
     bot.models[0].files = {}
     bot.spec = lambda: promised
     run("echo never")
-    assert (bot.end["result"], bot.end["reason"]) == ("failed", "weights")
+    assert (bot.end["result"], bot.end["reason"]) == ("failed", "weights_mismatch")
     assert bot.end["detail"] == "a of org/gone: no such file on the hub"
 
 
