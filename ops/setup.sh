@@ -125,7 +125,7 @@ make_environment() {
   echo "$wanted" >.venv/gpurun-stamp
 }
 
-# --- 4. Docker Engine ----------------------------------------------------------------------------------------------
+# --- 4. services -----------------------------------------------------------------------------------------------
 
 start_engine() {
   engine_answers && return 0
@@ -157,10 +157,18 @@ look_for_postgres() {
   say "PostgreSQL's server programs are missing, so its tests are skipped; Debian and Ubuntu have them in the package postgresql."
 }
 
+make_base_images() {
+  [ "$(cat .cache/images/python-* 2>/dev/null)" ] && return 0
+  engine_answers || return 0
+  say "making the base image of tests and demo (half a minute, once)"
+  .venv/bin/python -m ops.local_services >/dev/null || missing+=("the base image")
+}
+
 install_packages
 make_environment
 start_engine
 look_for_postgres
+make_base_images
 if [ ${#missing[@]} -gt 0 ] && [ "${CI:-}" = true ]; then
   say "CI=true and still missing: ${missing[*]}"
   exit 1
