@@ -120,7 +120,8 @@ class TransactionBase:
 
     def _change_quietly(self, statement: Executable) -> int:
         """The same for a change that nobody waits for."""
-        result = self._connection.execute(statement)
+        # Without the option SQLAlchemy does not keep the count of an insert.
+        result = self._connection.execute(statement, execution_options={"preserve_rowcount": True})
         assert isinstance(result, CursorResult)
         return max(result.rowcount, 0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -144,6 +145,12 @@ def translated() -> Iterator[None]:
         raise Bug(f"A row contradicts another one: {type(exc.orig).__name__}.") from exc
     except (OperationalError, InterfaceError) as exc:
         raise Transient(f"The database did not do its work: {type(exc.orig).__name__}.") from exc
+    except sqlite3.Error as exc:  # the hot path speaks to the driver itself
+        raise Transient(f"The database did not do its work: {type(exc).__name__}.") from exc
+    except OverflowError as exc:
+        raise Bug("A number does not fit into its column.") from exc
+    except StopIteration as exc:  # no future can hold it: whoever waits would wait for ever
+        raise Bug("A transaction ended by StopIteration.") from exc
     except DBAPIError as exc:
         raise Bug(f"The database refused a statement: {type(exc.orig).__name__}.") from exc
 

@@ -78,12 +78,8 @@ class InboxTable(TransactionBase):
             cursor.close()
 
     def _accept_on_postgres(self, rows: Sequence[tuple[Any, ...]]) -> list[bool]:
-        cursor = self._connection.connection.cursor()
-        try:
-            cursor.execute(_MANY, tuple(list(column) for column in zip(*rows, strict=True)))
-            made = {guid for (guid,) in cursor.fetchall()}
-        finally:
-            cursor.close()
+        columns = tuple(list(column) for column in zip(*rows, strict=True))
+        made = set(self._connection.exec_driver_sql(_MANY, columns).scalars())
         fresh = []
         for row in rows:
             fresh.append(row[0] in made)

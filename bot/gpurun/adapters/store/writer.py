@@ -100,12 +100,12 @@ class Writer:
         try:
             done = self._database.transact(lambda tx: tx.accept(deliveries))
         except Exception as exc:  # noqa: BLE001 (the border of the thread: whoever waits gets it)
-            if len(group) == 1:
-                self._answer([(group[0].future, exc)])
-                return
-            # One delivery that the database refuses must not take the others with it.
-            for item in group:
-                self._commit_group([item])
+            if isinstance(exc, Bug) and len(group) > 1:
+                # One delivery that no row can hold must not take the others with it.
+                for item in group:
+                    self._commit_group([item])
+            else:
+                self._answer([(item.future, exc) for item in group])
             return
         self._answer(list(zip((item.future for item in group), done.value, strict=True)), news=done.news)
 
@@ -125,11 +125,9 @@ class Writer:
     def _resolve(self, answers: Sequence[tuple[asyncio.Future[Any], Any]], news: bool) -> None:  # noqa: FBT001
         if news:
             self._on_news()
-        for future, given in answers:
+        for future, answer in answers:
             if future.done():
                 continue
-            # No future can hold a StopIteration.
-            answer = Bug("A transaction ended by StopIteration.") if isinstance(given, StopIteration) else given
             if isinstance(answer, BaseException):
                 future.set_exception(answer)
             else:

@@ -91,9 +91,7 @@ async def test_a_row_in_an_end_state_or_an_unknown_one_is_never_claimed_woken_or
     table = WORK[kind]
     await store.write(lambda tx: tx._connection.execute(table.update().values(state=state)))
     others = [other for other in Kind if other is not kind]
-    await store.write(
-        lambda tx: [tx.claim(other, limit=9, token="t", length=timedelta(days=9)) for other in others]
-    )
+    await store.write(lambda tx: [tx.claim(other, limit=9, token="t", length=timedelta(days=9)) for other in others])
     await store.write(lambda tx: tx.wake(kind, "1" if kind is Kind.INBOX else f"{kind}-1"))
     assert await claim(store, kind) == ()
     assert await store.read(lambda tx: tx.next_due()) == START + timedelta(days=9)
@@ -134,9 +132,11 @@ async def test_a_failed_step_is_counted_and_comes_back_later(store, clock):
 
 
 async def test_waking_makes_a_row_due_now_and_never_later_than_it_was(store, clock):
-    await add_runs(store, a_run("sleeping", due_at=START + timedelta(hours=1)), a_run("idle", due_at=None), a_run("due"))
+    await add_runs(
+        store, a_run("sleeping", due_at=START + timedelta(hours=1)), a_run("idle", due_at=None), a_run("due")
+    )
     clock.advance(minutes=1)
-    await store.write(lambda tx: [tx.wake(Kind.RUN, id) for id in ("sleeping", "idle", "due", "none")])
+    await store.write(lambda tx: [tx.wake(Kind.RUN, name) for name in ("sleeping", "idle", "due", "none")])
     runs = await store.read(lambda tx: {run.id: run.due_at for run in tx.latest_runs(limit=9)})
     now = START + timedelta(minutes=1)
     assert runs == {"sleeping": now, "idle": now, "due": START}
@@ -199,8 +199,10 @@ async def test_workers_that_claim_at_the_same_time_never_share_a_row(postgres_ur
                 taken += [lease.id for lease in leases]
             return taken
 
-        workers = [take_all(store, f"{place}-{number}") for place, store in enumerate((one, two)) for number in range(4)]
-        taken = [id for ids in await asyncio.gather(*workers) for id in ids]
+        workers = [
+            take_all(store, f"{place}-{number}") for place, store in enumerate((one, two)) for number in range(4)
+        ]
+        taken = [run_id for ids in await asyncio.gather(*workers) for run_id in ids]
         assert sorted(taken) == [f"run-{number:03}" for number in range(120)]
 
 
