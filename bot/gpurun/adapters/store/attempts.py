@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, select, update
+from sqlalchemy import ColumnElement, bindparam, select, update
 
 from gpurun.adapters.store import tables
-from gpurun.adapters.store.base import Row, TransactionBase, Values, is_open
+from gpurun.adapters.store.base import NOW, Row, TransactionBase, Values, is_open
 from gpurun.domain.offer import InstanceState
 from gpurun.domain.run import Attempt, AttemptState, Phase, Result
 from gpurun.ports.store import Kind, Lease
@@ -28,6 +28,10 @@ _FACTS = (
 )  # fmt: skip
 _FIELDS = (*_IDENTITY, *_ENGINE_OWNED, *_FACTS, "due_at")
 
+_ID = tables.attempt.c.id == bindparam("id_")
+_BY_ID = select(tables.attempt).where(_ID)
+_SAW = update(tables.attempt).where(_ID).values(last_seen_at=NOW)
+
 
 class AttemptTable(TransactionBase):
     """`ports.store.AttemptRows`."""
@@ -37,7 +41,7 @@ class AttemptTable(TransactionBase):
         self._change(self._insert(tables.attempt).values(provider=attempt.offer.provider, **values))
 
     def attempt(self, id: str) -> Attempt | None:
-        row = self._one(select(tables.attempt).where(tables.attempt.c.id == id))
+        row = self._one(_BY_ID, {"id_": id})
         return None if row is None else _attempt(row)
 
     def attempts(self, run_id: str) -> tuple[Attempt, ...]:
@@ -67,7 +71,7 @@ class AttemptTable(TransactionBase):
     def set_instance_ref(self, attempt_id: str, ref: str) -> bool:
         table = tables.attempt
         if self._fact(attempt_id, {"instance_ref": ref, "instance_ref_at": self.now()}, table.c.instance_ref.is_(None)):
-            self._wake_attempt(attempt_id)
+            self.wake(Kind.ATTEMPT, attempt_id)
             return True
         known = select(table.c.instance_ref).where(table.c.id == attempt_id)
         return self._connection.execute(known).scalar_one_or_none() == ref
@@ -92,16 +96,15 @@ class AttemptTable(TransactionBase):
         table = tables.attempt
         if not self._fact(attempt_id, {"result": result, "result_at": self.now()}, table.c.result.is_(None)):
             return False
-        self._wake_attempt(attempt_id)
-        run_id = select(table.c.run_id).where(table.c.id == attempt_id).scalar_subquery()
-        self._wake_where(Kind.RUN, tables.run.c.id == run_id)
+        self.wake(Kind.ATTEMPT, attempt_id)
+        run_id = self._connection.execute(select(table.c.run_id).where(table.c.id == attempt_id)).scalar_one()
+        self.wake(Kind.RUN, run_id)
         return True
 
     def saw(self, attempt_id: str, *, phase: Phase | None = None) -> None:
-        table = tables.attempt
         if phase is None:
             # Not news: it happens with every append, and only the quiet timer of the engine reads it.
-            self._change_quietly(update(table).where(table.c.id == attempt_id).values(last_seen_at=self.now()))
+            self._change_quietly(_SAW, {"id_": attempt_id, "now_": self.now()})
             return
         row = self._locked(attempt_id)
         if row is None:
@@ -112,7 +115,7 @@ class AttemptTable(TransactionBase):
             values |= {"phase": phase, "phase_times": {**row["phase_times"], phase.value: self.now()}}
         self._fact(attempt_id, values)
         if fresh:
-            self._wake_attempt(attempt_id)
+            self.wake(Kind.ATTEMPT, attempt_id)
 
     def observed(self, attempt_id: str, state: InstanceState | None, *, at: datetime) -> None:
         row = self._locked(attempt_id)
@@ -122,7 +125,7 @@ class AttemptTable(TransactionBase):
         if values:
             self._fact(attempt_id, values)
         if values.keys() - {"observed_at"}:
-            self._wake_attempt(attempt_id)
+            self.wake(Kind.ATTEMPT, attempt_id)
 
     def _locked(self, attempt_id: str) -> Row | None:
         return self._one(select(tables.attempt).where(tables.attempt.c.id == attempt_id).with_for_update())
@@ -130,9 +133,6 @@ class AttemptTable(TransactionBase):
     def _fact(self, attempt_id: str, values: Values, *conditions: ColumnElement[bool]) -> bool:
         table = tables.attempt
         return self._change(update(table).where(table.c.id == attempt_id, *conditions).values(values)) > 0
-
-    def _wake_attempt(self, attempt_id: str) -> None:
-        self._wake_where(Kind.ATTEMPT, tables.attempt.c.id == attempt_id)
 
 
 def _seen(row: Row, state: InstanceState, at: datetime) -> dict[str, Any]:

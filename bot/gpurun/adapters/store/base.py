@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 from sqlalchemy import (
+    BindParameter,
+    Boolean,
     Column,
     ColumnElement,
     Connection,
@@ -15,8 +18,11 @@ from sqlalchemy import (
     RowMapping,
     Select,
     Table,
+    Update,
+    bindparam,
     case,
     literal,
+    literal_column,
     or_,
     text,
     true,
@@ -58,6 +64,12 @@ _OPEN_STATES: Mapping[Kind, tuple[str, ...]] = {
 """States with work left. A state that this version does not know is in none of them, so its row is left alone."""
 
 
+# Building a statement costs more than running it, so those of the hot paths are built once, with these parameters.
+NOW = bindparam("now_", type_=Moment())
+KEY: BindParameter[Any] = bindparam("key_")
+TOKEN: BindParameter[Any] = bindparam("token_")
+
+
 def key_of(kind: Kind) -> Column[Any]:
     """The primary key."""
     (key,) = WORK[kind].primary_key.columns
@@ -73,17 +85,36 @@ def is_open(kind: Kind) -> ColumnElement[bool]:
     """The row has work left."""
     if kind not in _OPEN_STATES:
         return true()
-    return WORK[kind].c.state.in_(_OPEN_STATES[kind])
+    states = ", ".join(f"'{state}'" for state in _OPEN_STATES[kind])  # our own words, as constants in the statement
+    return literal_column(f"{kind.value}.state IN ({states})", Boolean())
 
 
 def earlier(column: ColumnElement[Any], at: datetime) -> ColumnElement[Any]:
     """`at`, or what the column holds when that is sooner."""
-    return case((or_(column.is_(None), column > at), time_literal(at)), else_=column)
+    return _earlier(column, literal(at, Moment()))
 
 
-def time_literal(at: datetime | None) -> ColumnElement[Any]:
-    """For places where SQLAlchemy cannot see that the value goes to a time column."""
-    return literal(at, Moment())
+def _earlier(column: ColumnElement[Any], at: ColumnElement[Any]) -> ColumnElement[Any]:
+    return case((or_(column.is_(None), column > at), at), else_=column)
+
+
+@cache
+def _wake_one(kind: Kind) -> Update:
+    due = WORK[kind].c.due_at
+    woken = {"due_at": _earlier(due, NOW), "woken_at": NOW}
+    return update(WORK[kind]).where(key_of(kind) == KEY, is_open(kind)).values(woken)
+
+
+@cache
+def _end_lease(kind: Kind) -> Update:
+    """Further columns are given with the parameters."""
+    table = WORK[kind]
+    due = case((table.c.woken_at.is_not(None), bindparam("woken_", type_=Moment())), else_=_DUE)
+    ended = {"due_at": due, "woken_at": None, "lease_token": None, "lease_until": None}
+    return update(table).where(key_of(kind) == KEY, table.c.lease_token == TOKEN).values(ended)
+
+
+_DUE = bindparam("due_", type_=Moment())
 
 
 class TransactionBase:
@@ -106,22 +137,22 @@ class TransactionBase:
         row = self._connection.execute(text("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"))
         return moment(row.scalar_one())
 
-    def _one(self, statement: Select[Any]) -> Row | None:
-        return self._connection.execute(statement).mappings().one_or_none()
+    def _one(self, statement: Select[Any], parameters: Values | None = None) -> Row | None:
+        return self._connection.execute(statement, parameters).mappings().one_or_none()
 
-    def _all(self, statement: Select[Any]) -> Sequence[Row]:
-        return self._connection.execute(statement).mappings().all()
+    def _all(self, statement: Select[Any], parameters: Values | None = None) -> Sequence[Row]:
+        return self._connection.execute(statement, parameters).mappings().all()
 
-    def _change(self, statement: Executable) -> int:
+    def _change(self, statement: Executable, parameters: Values | None = None) -> int:
         """Runs an insert, update or delete; how many rows it touched. None is no news."""
-        count = self._change_quietly(statement)
+        count = self._change_quietly(statement, parameters)
         self.news = self.news or count > 0
         return count
 
-    def _change_quietly(self, statement: Executable) -> int:
+    def _change_quietly(self, statement: Executable, parameters: Values | None = None) -> int:
         """The same for a change that nobody waits for."""
         # Without the option SQLAlchemy does not keep the count of an insert.
-        result = self._connection.execute(statement, execution_options={"preserve_rowcount": True})
+        result = self._connection.execute(statement, parameters, execution_options={"preserve_rowcount": True})
         assert isinstance(result, CursorResult)
         return max(result.rowcount, 0)
 
@@ -129,31 +160,23 @@ class TransactionBase:
         """An insert that knows `on_conflict_do_nothing`."""
         return postgresql.insert(table) if self._postgres else sqlite.insert(table)
 
-    def _wake_where(self, kind: Kind, *conditions: ColumnElement[bool]) -> int:
-        """Those rows, if they have work left, are due now or stay due since earlier.
+    def wake(self, kind: Kind, id: str) -> None:
+        """`ports.store.Leases.wake`: if the row has work left, it is due now, or stays due since earlier.
 
         `woken_at` tells whoever holds the lease, so that the `due_at` it writes at the end does not hide the wake.
         """
-        table = WORK[kind]
-        values = {"due_at": earlier(table.c.due_at, self.now()), "woken_at": self.now()}
-        return self._change(update(table).where(is_open(kind), *conditions).values(values))
+        self._change(_wake_one(kind), {"key_": key_value(kind, id), "now_": self.now()})
 
     def _give_back(self, lease: Lease, values: Values, *, due_at: datetime | None) -> bool:
         """Writes `values`, ends the lease and sets when to look again; False when the lease was lost.
 
         A wake since the claim wins over `due_at`, and a row in an end state is never due.
         """
-        table = WORK[lease.kind]
-        woken = min(due_at, self.now()) if due_at else self.now()
-        due: Any = case((table.c.woken_at.is_not(None), time_literal(woken)), else_=time_literal(due_at))
+        woken: datetime | None = min(due_at, self.now()) if due_at else self.now()
         if "state" in values and values["state"] not in _OPEN_STATES[lease.kind]:
-            due = None
-        changed = self._change(
-            update(table)
-            .where(key_of(lease.kind) == key_value(lease.kind, lease.id), table.c.lease_token == lease.token)
-            .values({**values, "due_at": due, "woken_at": None, "lease_token": None, "lease_until": None})
-        )
-        return changed > 0
+            woken = due_at = None
+        held = {"key_": key_value(lease.kind, lease.id), "token_": lease.token, "woken_": woken, "due_": due_at}
+        return self._change(_end_lease(lease.kind), {**held, **values}) > 0
 
 
 def insisted(row: Row | None, what: str) -> Row:

@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import cache
+from typing import Any
 
-from sqlalchemy import ColumnElement, and_, exists, func, or_, select, update
-from sqlalchemy.sql.elements import literal_column
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Select,
+    Update,
+    and_,
+    bindparam,
+    exists,
+    func,
+    literal_column,
+    or_,
+    select,
+    union_all,
+    update,
+)
 
 from gpurun.adapters.store import tables
-from gpurun.adapters.store.base import WORK, TransactionBase, is_open, key_of, key_value
+from gpurun.adapters.store.base import NOW, TOKEN, WORK, TransactionBase, is_open, key_of, key_value
+from gpurun.adapters.store.codec import Moment
 from gpurun.domain.delivery import InboxState
 from gpurun.ports.store import Kind, Lease
 
@@ -18,71 +34,93 @@ class LeaseRows(TransactionBase):
     """`ports.store.Leases`."""
 
     def claim(self, kind: Kind, *, limit: int, token: str, length: timedelta) -> tuple[Lease, ...]:
-        table, key = WORK[kind], key_of(kind)
-        due = (
-            select(key.label("key"), table.c.tries)
-            .where(table.c.due_at <= self.now(), _free(kind, self.now()), *_claimable(kind))
-            .order_by(table.c.due_at, key)
-            .limit(limit)
-            .with_for_update(of=table, skip_locked=True)
-        )
-        rows = self._all(due)
+        rows = self._all(_due(kind), {"now_": self.now(), "limit_": limit})
         if rows:
+            taken = {"keys_": [row["key"] for row in rows], "token_": token, "until_": self.now() + length}
             # Not news: the loop that claims is the loop that waits for news.
-            self._change_quietly(
-                update(table)
-                .where(key.in_([row["key"] for row in rows]))
-                .values(lease_token=token, lease_until=self.now() + length, woken_at=None)
-            )
+            self._change_quietly(_take(kind), taken)
         return tuple(Lease(kind, str(row["key"]), token, row["tries"]) for row in rows)
 
     def renew(self, kind: Kind, ids: Sequence[str], token: str, *, length: timedelta) -> frozenset[str]:
-        table, key = WORK[kind], key_of(kind)
-        held = (
-            update(table)
-            .where(key.in_([key_value(kind, row_id) for row_id in ids]), table.c.lease_token == token)
-            .values(lease_until=self.now() + length)
-            .returning(key)
-        )
-        return frozenset(str(row_id) for row_id in self._connection.execute(held).scalars())
+        held = {
+            "keys_": [key_value(kind, row_id) for row_id in ids],
+            "token_": token,
+            "until_": self.now() + length,
+        }
+        return frozenset(map(str, self._connection.execute(_renew(kind), held).scalars()))
 
     def release(self, lease: Lease, *, due_at: datetime | None) -> bool:
         return self._give_back(lease, {}, due_at=due_at)
 
     def failed(self, lease: Lease, error: str, *, due_at: datetime | None) -> bool:
-        return self._give_back(lease, {"tries": WORK[lease.kind].c.tries + 1, "last_error": error}, due_at=due_at)
-
-    def wake(self, kind: Kind, id: str) -> None:
-        self._wake_where(kind, key_of(kind) == key_value(kind, id))
+        table, key = WORK[lease.kind], key_of(lease.kind)
+        ours = (key == key_value(lease.kind, lease.id), table.c.lease_token == lease.token)
+        counted = self._change(update(table).where(*ours).values(tries=table.c.tries + 1, last_error=error))
+        return counted > 0 and self._give_back(lease, {}, due_at=due_at)
 
     def next_due(self) -> datetime | None:
         """When a claim may find something next; a leased row counts from the end of its lease."""
-        moments = [at for kind in Kind for at in (self._next_free(kind), self._next_expired(kind)) if at is not None]
-        return min(moments, default=None)
+        found: datetime | None = self._connection.execute(_next(), {"now_": self.now()}).scalar_one()
+        return found
 
     def void_leases(self) -> None:
         """Every lease ends. Only for whoever knows that its holder is dead."""
         for table in WORK.values():
-            self._change(
-                update(table).where(table.c.lease_token.is_not(None)).values(lease_token=None, lease_until=None)
-            )
-
-    def _next_free(self, kind: Kind) -> datetime | None:
-        due = WORK[kind].c.due_at
-        first = select(due).where(due.is_not(None), _free(kind, self.now()), *_claimable(kind)).order_by(due).limit(1)
-        return self._connection.execute(first).scalar_one_or_none()
-
-    def _next_expired(self, kind: Kind) -> datetime | None:
-        table, now = WORK[kind], self.now()
-        ends = select(func.min(table.c.lease_until)).where(
-            table.c.due_at <= now, table.c.lease_until > now, is_open(kind)
-        )
-        return self._connection.execute(ends).scalar_one_or_none()
+            leased = table.c.lease_token.is_not(None)
+            self._change(update(table).where(leased).values(lease_token=None, lease_until=None))
 
 
-def _free(kind: Kind, now: datetime) -> ColumnElement[bool]:
+_KEYS: BindParameter[Any] = bindparam("keys_", expanding=True)
+_UNTIL = bindparam("until_", type_=Moment())
+
+
+@cache
+def _due(kind: Kind) -> Select[Any]:
+    table, key = WORK[kind], key_of(kind)
+    return (
+        select(key.label("key"), table.c.tries)
+        .where(table.c.due_at <= NOW, _free(kind), *_claimable(kind))
+        .order_by(table.c.due_at, key)
+        .limit(bindparam("limit_"))
+        .with_for_update(of=table, skip_locked=True)
+    )
+
+
+@cache
+def _take(kind: Kind) -> Update:
+    taken = {"lease_token": TOKEN, "lease_until": _UNTIL, "woken_at": None}
+    return update(WORK[kind]).where(key_of(kind).in_(_KEYS)).values(taken)
+
+
+@cache
+def _renew(kind: Kind) -> Any:
+    table, key = WORK[kind], key_of(kind)
+    held = update(table).where(key.in_(_KEYS), table.c.lease_token == TOKEN)
+    return held.values(lease_until=_UNTIL).returning(key)
+
+
+@cache
+def _next() -> Select[Any]:
+    """The minimum over all tables, in one statement."""
+    firsts = union_all(*(part for kind in Kind for part in (_next_free(kind), _next_expired(kind)))).subquery()
+    return select(func.min(firsts.c.at))
+
+
+def _next_free(kind: Kind) -> Select[Any]:
+    due = WORK[kind].c.due_at
+    first = select(due.label("at")).where(due.is_not(None), _free(kind), *_claimable(kind)).order_by(due).limit(1)
+    return select(first.subquery().c.at)
+
+
+def _next_expired(kind: Kind) -> Select[Any]:
+    table = WORK[kind]
+    leased = (table.c.due_at <= NOW, table.c.lease_until > NOW, is_open(kind))
+    return select(func.min(table.c.lease_until).label("at")).where(*leased)
+
+
+def _free(kind: Kind) -> ColumnElement[bool]:
     until = WORK[kind].c.lease_until
-    return or_(until.is_(None), until <= now)
+    return or_(until.is_(None), until <= NOW)
 
 
 def _claimable(kind: Kind) -> tuple[ColumnElement[bool], ...]:
@@ -95,7 +133,7 @@ def _claimable(kind: Kind) -> tuple[ColumnElement[bool], ...]:
             earlier.c.repo == row.c.repo,
             earlier.c.number == row.c.number,
             earlier.c.id < row.c.id,
-            earlier.c.state == InboxState.NEW,
+            earlier.c.state == literal_column(f"'{InboxState.NEW}'"),  # lets the partial index be used
         )
     )
     return (is_open(kind), ~blocked)

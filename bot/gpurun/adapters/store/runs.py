@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import select, update
+from sqlalchemy import bindparam, select, update
 
 from gpurun.adapters.store import tables
 from gpurun.adapters.store.base import Row, TransactionBase
@@ -18,6 +18,8 @@ _ENGINE_OWNED = (
 _INTENTS = ("also_asked", "cancel_at", "cancel_by", "superseded_by", "paused", "approval")
 _PLAIN = (*_IDENTITY, *_ENGINE_OWNED, *_INTENTS, "due_at")
 
+_BY_ID = select(tables.run).where(tables.run.c.id == bindparam("id_"))
+
 
 class RunTable(TransactionBase):
     """`ports.store.RunRows`."""
@@ -27,7 +29,7 @@ class RunTable(TransactionBase):
         self._change(self._insert(tables.run).values({**repo, **{name: getattr(run, name) for name in _PLAIN}}))
 
     def run(self, id: str) -> Run | None:
-        row = self._one(select(tables.run).where(tables.run.c.id == id))
+        row = self._one(_BY_ID, {"id_": id})
         return None if row is None else _run(row)
 
     def save_run(self, run: Run, lease: Lease) -> bool:
@@ -56,8 +58,10 @@ class RunTable(TransactionBase):
             .values(cancel_at=self.now(), cancel_by=who)
         )
         if asked:
-            self._wake_where(Kind.RUN, table.c.id == run_id)
-            self._wake_where(Kind.ATTEMPT, tables.attempt.c.run_id == run_id)
+            attempts = select(tables.attempt.c.id).where(tables.attempt.c.run_id == run_id)
+            self.wake(Kind.RUN, run_id)
+            for attempt_id in self._connection.execute(attempts).scalars():
+                self.wake(Kind.ATTEMPT, attempt_id)
         return asked > 0
 
     def also_asked(self, run_id: str, who: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 
 from gpurun.adapters.store import tables
 from gpurun.adapters.store.base import TransactionBase
@@ -14,14 +14,17 @@ from gpurun.domain.stream import Artifact, StreamEnd, StreamName
 MAX_CHUNK = 64 * 1024
 """Bytes of one row."""
 
+_MINE = (tables.stream.c.attempt_id == bindparam("id_"), tables.stream.c.name == bindparam("name_"))
+_END = select(tables.stream.c.next).where(*_MINE)
+_MOVE = update(tables.stream).where(*_MINE, tables.stream.c.next == bindparam("offset_"))
+_ADD = insert(tables.chunk)
+
 
 class StreamTable(TransactionBase):
     """`ports.store.StreamRows`. A commit is durable, so `durable` is always `next`."""
 
     def stream_end(self, attempt_id: str, name: StreamName) -> StreamEnd:
-        table = tables.stream
-        known = select(table.c.next).where(table.c.attempt_id == attempt_id, table.c.name == name)
-        end = self._connection.execute(known).scalar_one_or_none() or 0
+        end = self._connection.execute(_END, {"id_": attempt_id, "name_": name}).scalar_one_or_none() or 0
         return StreamEnd(next=end, durable=end)
 
     def append(self, attempt_id: str, name: StreamName, offset: int, data: bytes) -> StreamEnd:
@@ -31,7 +34,7 @@ class StreamTable(TransactionBase):
             for at in range(0, len(data), MAX_CHUNK)
         ]
         if rows:
-            self._connection.execute(insert(tables.chunk), rows)
+            self._connection.execute(_ADD, rows)
         end = offset + len(data)
         return StreamEnd(next=end, durable=end)
 
@@ -63,14 +66,9 @@ class StreamTable(TransactionBase):
 
         Raises: WrongOffset.
         """
-        table = tables.stream
         if offset == 0:
-            first = self._insert(table).values(attempt_id=attempt_id, name=name, next=0)
+            first = self._insert(tables.stream).values(attempt_id=attempt_id, name=name, next=0)
             self._change_quietly(first.on_conflict_do_nothing())
-        moved = self._change_quietly(
-            update(table)
-            .where(table.c.attempt_id == attempt_id, table.c.name == name, table.c.next == offset)
-            .values(next=offset + length)
-        )
-        if not moved:
+        move = {"id_": attempt_id, "name_": name, "offset_": offset, "next": offset + length}
+        if not self._change_quietly(_MOVE, move):
             raise WrongOffset(self.stream_end(attempt_id, name).next)
