@@ -14,9 +14,10 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="GPURUN_", extra="forbid", frozen=True)
 
-    state_dir: Path = Path("/var/lib/gpurun")
-    """Database, git mirrors, weights cache, blobs, sockets."""
-    database_url: str = ""
+    state_dir: Path | None = None
+    """Database, git mirrors, weights cache, blobs, sockets. Default: `/var/lib/gpurun` for the server, and
+    `~/.local/state/gpurun` for `gpurun run`."""
+    database_url: SecretStr = SecretStr("")
     """Empty: SQLite in `state_dir`. Else `postgresql://user:password@host/name`."""
     host: str = "127.0.0.1"
     port: int = 8080
@@ -43,6 +44,10 @@ class Settings(BaseSettings):
     """Declared price of an hour on the local engine."""
     docker_max_runs: int = Field(default=2, ge=1)
     """Runs at a time on the local engine."""
+
+    failpoint: str = ""
+    """Tests only: where this process kills itself. Ignored without `allow_failpoints`."""
+    allow_failpoints: bool = False
 
     log_quota_mib: int = Field(default=256, ge=1)
     max_duration_max_s: int = 24 * 3600

@@ -1,1 +1,239 @@
-"""Settings become adapters. The only module that names concrete ones."""
+"""Settings become adapters, and adapters a house that serves or runs. The only module that names concrete ones."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import structlog
+from pydantic import SecretStr
+
+from gpurun.adapters.blobs import FolderBlobs
+from gpurun.adapters.clock import SystemChance, SystemClock
+from gpurun.adapters.git import GitMirrors
+from gpurun.adapters.hub import HuggingFaceHub
+from gpurun.adapters.images import RegistryImages
+from gpurun.adapters.local import LocalForge
+from gpurun.adapters.store import PostgresStore, SqliteStore
+from gpurun.domain.errors import UserError
+from gpurun.flow import failpoints
+from gpurun.flow.engine import AgentBundle, EngineServices, handlers, know_providers
+from gpurun.flow.facts import Links
+from gpurun.flow.intake import Intake
+from gpurun.flow.publish import Publisher
+from gpurun.flow.seal import seal_for_ever
+from gpurun.flow.worker import Handler, Worker
+from gpurun.http.agent_api import AgentApi
+from gpurun.http.services import HttpServices
+from gpurun.http.uplink import UnixUplinks
+from gpurun.ports.clock import Chance, Clock
+from gpurun.ports.forge import Forge
+from gpurun.ports.provider import Provider
+from gpurun.ports.store import Kind, Store
+from gpurun.provider_kit import registry
+from gpurun.provider_kit.agent_zip import agent_zip
+from gpurun.provider_kit.boot import boot_script
+from gpurun.settings import Settings
+
+SERVER_STATE = Path("/var/lib/gpurun")
+MIB = 1024 * 1024
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class House:
+    """Everything of one process, opened."""
+
+    store: Store
+    install_id: str
+    clock: Clock
+    chance: Chance
+    http: HttpServices
+    worker: Worker
+    uplinks: UnixUplinks
+    links: Links
+
+    async def live(self, stop: anyio.Event) -> None:
+        """Carries out what is due until `stop`; running jobs go on without us."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(seal_for_ever, self.store, self.clock)
+            tasks.start_soon(self.uplinks.keep, self.store, self.clock)
+            await self.worker.run(stop)
+            tasks.cancel_scope.cancel()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folders:
+    """Where a house keeps what. Caches are shared between runs, state is not."""
+
+    state: Path
+    cache: Path
+
+    def made(self) -> Folders:
+        """They exist afterwards, for their owner only."""
+        for folder in (self.state, self.cache):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return self
+
+
+def server_folders(settings: Settings) -> Folders:
+    """Everything in one folder."""
+    state = settings.state_dir or SERVER_STATE
+    return Folders(state=state, cache=state)
+
+
+def local_folders(settings: Settings, chance: Chance) -> Folders:
+    """A state folder for one `gpurun run`, caches for all of them."""
+    state = settings.state_dir or Path(os.getenv("XDG_STATE_HOME") or Path.home() / ".local/state") / "gpurun"
+    return Folders(state=state / "runs" / chance.ulid(), cache=state)
+
+
+@asynccontextmanager
+async def open_server(settings: Settings) -> AsyncIterator[House]:
+    """The house of `gpurun serve`."""
+    from gpurun.adapters.github import GitHubForge  # a second of imports that `gpurun run` does without
+
+    folders = server_folders(settings).made()
+    clock = SystemClock()
+    forge = GitHubForge(
+        app_id=settings.github_app_id,
+        private_key=private_key(settings),
+        api_url=settings.github_api_url,
+        git_url=settings.github_url,
+        clock=clock,
+    )
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(forge.close)
+        yield await open_house(stack, settings, folders, forge)
+
+
+@asynccontextmanager
+async def open_local(settings: Settings, forge: LocalForge) -> AsyncIterator[House]:
+    """The house of one `gpurun run`."""
+    folders = local_folders(settings, SystemChance()).made()
+    async with AsyncExitStack() as stack:
+        yield await open_house(stack, settings, folders, forge)
+
+
+async def open_house(stack: AsyncExitStack, settings: Settings, folders: Folders, forge: Forge) -> House:
+    """Opens part by part; `stack` closes them in the other order."""
+    arm_failpoint(settings)
+    clock, chance = SystemClock(), SystemChance()
+    store = await stack.enter_async_context(open_store(settings, folders, clock, chance))
+    git = GitMirrors(folders.cache / "git")
+    hub = HuggingFaceHub(settings.hub_url, settings.hub_token, folders.cache / "hub")
+    stack.push_async_callback(hub.close)
+    images = RegistryImages()
+    stack.push_async_callback(images.close)
+    secrets = (settings.webhook_secret, settings.webhook_secret_old)
+    http = HttpServices(
+        store=store,
+        git=git,
+        hub=hub,
+        blobs=FolderBlobs(folders.state / "blobs"),
+        clock=clock,
+        install_secret=store.install_secret,
+        webhook_secrets=tuple(secret for secret in secrets if secret.get_secret_value()),
+        public_url=settings.public_url.rstrip("/"),
+        log_quota_bytes=settings.log_quota_mib * MIB,
+    )
+    uplinks = UnixUplinks(AgentApi(http), folder=folders.state / "up", chance=chance)
+    stack.push_async_callback(uplinks.aclose)
+    providers = await open_providers(stack, settings)
+    agent = agent_zip(folders.cache / "agent")
+    services = EngineServices(
+        store=store,
+        clock=clock,
+        chance=chance,
+        git=git,
+        hub=hub,
+        images=images,
+        forge=forge,
+        uplinks=uplinks,
+        providers=providers,
+        install_id=store.install_id,
+        install_secret=store.install_secret,
+        agent=AgentBundle(path=str(agent.path), sha256=agent.sha256, boot_script=boot_script()),
+        slots={"docker": settings.docker_max_runs},
+    )
+    links = links_of(settings, forge)
+    steps: dict[Kind, Handler] = {
+        Kind.INBOX: Intake(store=store, forge=forge, chance=chance),
+        Kind.PUBLICATION: Publisher(store=store, forge=forge, links=links),
+        **handlers(services),
+    }
+    await uplinks.look(store)
+    await know_providers(services)
+    worker = Worker(store, clock, chance, steps, limit=settings.workers)
+    return House(
+        store=store,
+        install_id=store.install_id,
+        clock=clock,
+        chance=chance,
+        http=http,
+        worker=worker,
+        uplinks=uplinks,
+        links=links,
+    )
+
+
+def open_store(settings: Settings, folders: Folders, clock: Clock, chance: Chance) -> SqliteStore | PostgresStore:
+    """By URL, else the file of this house."""
+    url = settings.database_url.get_secret_value()
+    if url:
+        return PostgresStore(url, chance=chance)
+    return SqliteStore(folders.state / "gpurun.db", clock=clock, chance=chance)
+
+
+async def open_providers(stack: AsyncExitStack, settings: Settings) -> Mapping[str, Provider]:
+    """Those that are configured. Raises UserError when one cannot be used."""
+    opened: dict[str, Provider] = {}
+    for name, values in provider_values(settings).items():
+        provider = registry.open_provider(name, values)
+        if isinstance(provider, registry.Broken):
+            raise UserError(f"The provider {name} cannot be used: {provider.reason}")
+        opened[name] = provider
+        stack.push_async_callback(provider.close)
+    return opened
+
+
+def provider_values(settings: Settings) -> Mapping[str, Mapping[str, object]]:
+    """What each provider is configured with. The local Docker Engine is the default and always there."""
+    return {
+        "docker": {
+            "docker_host": settings.docker_host,
+            "usd_per_hour": settings.docker_usd_per_hour,
+            "max_runs": settings.docker_max_runs,
+        }
+    }
+
+
+def private_key(settings: Settings) -> SecretStr:
+    """The App's key, from the setting or its file. Raises UserError when there is none."""
+    if settings.github_private_key_file is not None:
+        return SecretStr(settings.github_private_key_file.read_text("utf-8"))
+    if not settings.github_private_key.get_secret_value():
+        raise UserError(
+            "The GitHub App's private key is not set.", hint="Set GPURUN_GITHUB_PRIVATE_KEY_FILE to its .pem file."
+        )
+    return settings.github_private_key
+
+
+def links_of(settings: Settings, forge: Forge) -> Links:
+    """A local run has no pages and its commits may exist nowhere else."""
+    hub_url = settings.hub_url.rstrip("/")
+    if isinstance(forge, LocalForge):
+        return Links(hub_url=hub_url)
+    return Links(public_url=settings.public_url.rstrip("/"), forge_url=settings.github_url.rstrip("/"), hub_url=hub_url)
+
+
+def arm_failpoint(settings: Settings) -> None:
+    """Only where tests allow it."""
+    if settings.failpoint and settings.allow_failpoints:
+        log.warning("failpoint_armed", failpoint=settings.failpoint)
+        failpoints.arm(settings.failpoint, "kill")

@@ -67,7 +67,7 @@ class RepoName(_Checked):
     """`owner/name`. The local forge uses `local/<folder>`."""
 
     __slots__ = ()
-    _pattern = re.compile(r"[A-Za-z0-9._\-]{1,100}/[A-Za-z0-9._\-]{1,100}")
+    _pattern = re.compile(r"(?!\.{1,2}/)[A-Za-z0-9._\-]{1,100}/(?!\.{1,2}$)[A-Za-z0-9._\-]{1,100}")
     _what = "a repository (owner/name)"
 
 

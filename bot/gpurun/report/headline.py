@@ -69,11 +69,14 @@ def _live_status(run: Run, facts: RunFacts) -> Status:
 
 
 def _pinning(run: Run) -> str:
+    what = "the plan"
     if run.pins.tree is None:
-        return "the commit"
-    if not run.pins.image_confirmed:
-        return "the image"
-    return f"model {len(run.pins.models) + 1}"
+        what = "the commit"
+    elif not run.pins.image_confirmed:
+        what = "the image"
+    elif run.pins.models:
+        what = f"model {len(run.pins.models) + 1}"
+    return f"{what}; trying again: {run.last_error}" if run.tries else what
 
 
 def _attempt_status(attempt: Attempt, facts: RunFacts) -> Status:

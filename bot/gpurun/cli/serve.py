@@ -1,0 +1,115 @@
+"""`gpurun serve`: web, engine and publisher in one process."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+
+import anyio
+import click
+import structlog
+import uvicorn
+from fastapi import FastAPI
+
+from gpurun.cli.logs import log_as_json
+from gpurun.domain.errors import GpurunError, UserError
+from gpurun.http.server import build_app
+from gpurun.settings import Settings
+from gpurun.wiring import open_server
+
+GRACE_S = 5
+"""For requests that are under way when the server is told to stop."""
+
+log = structlog.get_logger()
+
+
+def serve() -> int:
+    """Until SIGTERM or SIGINT. Exit code 2: it could not start, and says why."""
+    log_as_json()
+    try:
+        anyio.run(_serve, Settings(), backend_options={"use_uvloop": True})
+    except GpurunError as error:
+        return _could_not_start(error)
+    except BaseExceptionGroup as group:
+        ours = first_of_ours(group)
+        if ours is None:
+            raise
+        return _could_not_start(ours)
+    return 0
+
+
+def first_of_ours(group: BaseExceptionGroup[BaseException]) -> GpurunError | None:
+    """The GpurunError in it, when nothing else is in it."""
+    ours, others = group.split(GpurunError)
+    while ours is not None and others is None:
+        first = ours.exceptions[0]
+        if isinstance(first, GpurunError):
+            return first
+        ours = first if isinstance(first, BaseExceptionGroup) else None
+    return None
+
+
+def _could_not_start(error: GpurunError) -> int:
+    click.echo(f"gpurun serve: {error}", err=True)
+    if isinstance(error, UserError) and error.hint:
+        click.echo(error.hint, err=True)
+    return 2
+
+
+async def _serve(settings: Settings) -> None:
+    async with open_server(settings) as house:
+        stop = anyio.Event()
+        web = _Web(build_app(house.http), settings)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_stop_on_signal, stop, web)
+            tasks.start_soon(web.serve)
+            log.info("serving", address=f"http://{settings.host}:{settings.port}", install=house.install_id)
+            await house.live(stop)
+            await web.stopped.wait()
+            tasks.cancel_scope.cancel()
+        log.info("stopped")
+
+
+async def _stop_on_signal(stop: anyio.Event, web: _Web) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for number in signals:
+            log.info("stopping", signal=number.name)
+            stop.set()
+            web.should_exit = True
+
+
+class _Web(uvicorn.Server):
+    """uvicorn, with the signals left to us."""
+
+    def __init__(self, app: FastAPI, settings: Settings) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                host=settings.host,
+                port=settings.port,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                lifespan="off",
+                timeout_graceful_shutdown=GRACE_S,
+            )
+        )
+        self.stopped = anyio.Event()
+
+    async def serve(self, sockets: None = None) -> None:  # type: ignore[override]  # no sockets are handed in
+        """Also tells when it has ended. Raises UserError when the address is taken."""
+        try:
+            await super().serve(sockets)
+        except SystemExit as error:
+            raise UserError(
+                f"{self.config.host}:{self.config.port} cannot be listened on.",
+                hint="Set GPURUN_PORT or GPURUN_HOST, or stop what listens there.",
+            ) from error
+        finally:
+            self.stopped.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

@@ -1,0 +1,62 @@
+"""The facts of a run for its comment, check or terminal: one view of the database."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpurun.domain.errors import Bug
+from gpurun.domain.run import Attempt, Run
+from gpurun.domain.stream import StreamName
+from gpurun.ports.store import Tx
+from gpurun.report.facts import LOG_TAIL_BYTES, RunFacts
+from gpurun.telemetry.meter import attempt_cost
+from gpurun.telemetry.summarise import summarise
+
+METRICS_BYTES = 4 * 1024 * 1024
+"""The last hours of metrics (a line a second); what a report's figures are drawn from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """Where a report points to. An empty one makes no link."""
+
+    public_url: str = ""
+    """Of this server, for run pages."""
+    forge_url: str = ""
+    hub_url: str = ""
+
+
+def gather(tx: Tx, run_id: str, links: Links) -> RunFacts:
+    """Raises Bug when there is no such run."""
+    run = tx.run(run_id)
+    if run is None:
+        raise Bug(f"run {run_id} vanished")
+    attempts, now = tx.attempts(run_id), tx.now()
+    last = attempts[-1] if attempts else None
+    log_size = tx.stream_end(last.id, StreamName.LOG).next if last else 0
+    costs = (attempt_cost(attempt, now) for attempt in attempts)
+    return RunFacts(
+        run=run,
+        now=now,
+        attempts=attempts,
+        log_tail=_tail(tx, last, StreamName.LOG, LOG_TAIL_BYTES),
+        log_size=log_size,
+        summary=summarise(_tail(tx, last, StreamName.METRICS, METRICS_BYTES)) if last else None,
+        costs=tuple(cost for cost in costs if cost is not None),
+        artifacts=tx.artifacts(last.id) if last else (),
+        run_url=run_page(run, links.public_url),
+        forge_url=links.forge_url,
+        hub_url=links.hub_url,
+    )
+
+
+def run_page(run: Run, public_url: str) -> str:
+    """Its address with the read key; empty when this process serves no pages."""
+    return f"{public_url}/runs/{run.id}?key={run.read_key}" if public_url else ""
+
+
+def _tail(tx: Tx, attempt: Attempt | None, name: StreamName, max_bytes: int) -> bytes:
+    if attempt is None:
+        return b""
+    end = tx.stream_end(attempt.id, name).next
+    return tx.read_stream(attempt.id, name, offset=max(0, end - max_bytes), max_bytes=max_bytes)

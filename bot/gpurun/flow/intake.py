@@ -1,0 +1,302 @@
+"""A delivery becomes runs, cancels and one reply: exactly once, whatever dies in between.
+
+Everything asked of the forge is a read and happens before the one transaction that takes the commands, adds the rows
+and settles the delivery. A second worker, a redelivery or a restart finds the (repo, comment, index) rows taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import structlog
+
+from gpurun.command.allow import may
+from gpurun.command.grammar import help_text
+from gpurun.command.parse import parse, suggest
+from gpurun.domain.command import Cancel, Command, Help, RunJob
+from gpurun.domain.delivery import Delivery, InboxState
+from gpurun.domain.errors import CommandError, ConfigError, ForgeRefused, Transient, UserError
+from gpurun.domain.forge import Comment, Permission, PullRequest, RepoRef
+from gpurun.domain.ids import JobName, RepoName
+from gpurun.domain.publication import Publication, PublicationKind
+from gpurun.domain.run import AuditEntry, Run
+from gpurun.flow import edges, failpoints
+from gpurun.flow.events import CommentCreated, comment_created
+from gpurun.plan.load import job_names, load
+from gpurun.ports.clock import Chance
+from gpurun.ports.forge import Forge
+from gpurun.ports.store import Lease, Store, Tx
+from gpurun.report import reply
+
+CONFIG_PATH = ".gpurun.yml"
+CONFIG_MAX_BYTES = 64 * 1024
+CALL_TIMEOUT_S = 30.0
+MAX_TRIES = 5
+"""engine.md: after five failures a delivery is poison."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A comment with at least one command line, as the webhook told it."""
+
+    event: CommentCreated
+    repo: RepoRef
+    parsed: tuple[Command | CommandError, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NotForUs:
+    """Why a delivery is ignored."""
+
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What the forge said when asked again."""
+
+    comment: Comment
+    pull_request: PullRequest
+    permission: Permission
+    config_text: str | None
+    config_error: UserError | None = None
+    """The file could not even be fetched (too large)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intake:
+    """Handler of `inbox` rows."""
+
+    store: Store
+    forge: Forge
+    chance: Chance
+
+    async def __call__(self, lease: Lease) -> None:
+        """One step: read the delivery, ask the forge, commit."""
+        row = await self.store.read(lambda tx: tx.inbox(lease.id))
+        asked = understand(row.delivery)
+        if isinstance(asked, NotForUs):
+            await self._settle(lease, InboxState.IGNORED, asked.note)
+            return
+        try:
+            seen = await self._look(asked)
+        except ForgeRefused as refused:
+            await self._settle(lease, InboxState.IGNORED, f"the forge refused: {refused}")
+            return
+        except Transient as error:
+            if lease.tries + 1 < MAX_TRIES:
+                raise
+            await self._poison(lease, asked, error)
+            return
+        if note := suspicious(asked, seen.comment):
+            await self._settle(lease, InboxState.IGNORED, note)
+            return
+        await edges.commit(self.store, failpoints.INTAKE_COMMIT, lambda tx: self._apply(tx, lease, asked, seen))
+
+    async def _look(self, asked: Asked) -> Seen:
+        repo, forge = asked.repo, self.forge
+        comment = await edges.call(
+            failpoints.INTAKE_COMMENT, lambda: forge.comment(repo, asked.event.comment.id), timeout_s=CALL_TIMEOUT_S
+        )
+        pull_request = await edges.call(
+            failpoints.INTAKE_PULL_REQUEST,
+            lambda: forge.pull_request(repo, asked.event.issue.number),
+            timeout_s=CALL_TIMEOUT_S,
+        )
+        permission = await edges.call(
+            failpoints.INTAKE_PERMISSION, lambda: forge.permission(repo, comment.author), timeout_s=CALL_TIMEOUT_S
+        )
+        text, error = await self._config(repo, pull_request) if wants_config(asked) else (None, None)
+        return Seen(
+            comment=comment, pull_request=pull_request, permission=permission, config_text=text, config_error=error
+        )
+
+    async def _config(self, repo: RepoRef, pull_request: PullRequest) -> tuple[str | None, UserError | None]:
+        try:
+            raw = await edges.call(
+                failpoints.INTAKE_CONFIG,
+                lambda: self.forge.read_file(repo, pull_request.head_sha, CONFIG_PATH, max_bytes=CONFIG_MAX_BYTES),
+                timeout_s=CALL_TIMEOUT_S,
+            )
+        except UserError as error:
+            return None, error
+        # Undecodable bytes become lone surrogates, which `plan.load` reports with their position.
+        return (None if raw is None else raw.decode("utf-8", "surrogateescape")), None
+
+    def _apply(self, tx: Tx, lease: Lease, asked: Asked, seen: Seen) -> None:
+        """The one transaction."""
+        if not tx.settle_inbox(lease, InboxState.DONE, ""):
+            return
+        self._publish(tx, asked, PublicationKind.REACT, "eyes")
+        said: list[str] = []
+        for index, parsed in enumerate(asked.parsed):
+            if tx.take_command(asked.repo.name, seen.comment.id, index, lease.id):
+                said += self._obey(tx, asked, seen, parsed)
+        if said:
+            self._publish(tx, asked, PublicationKind.REPLY, reply.join(said))
+
+    def _obey(self, tx: Tx, asked: Asked, seen: Seen, parsed: Command | CommandError) -> list[str]:
+        """What has to be said about this line; the run's own comment says the rest."""
+        if isinstance(parsed, CommandError):
+            return [reply.error(parsed)]
+        if not seen.pull_request.open:
+            return [reply.closed()]
+        match parsed:
+            case Help():
+                return [help_text(jobs_of(seen))]
+            case Cancel():
+                return self._cancel(tx, asked, seen, parsed)
+            case RunJob():
+                return self._run(tx, asked, seen, parsed)
+
+    def _cancel(self, tx: Tx, asked: Asked, seen: Seen, command: Cancel) -> list[str]:
+        live = [r for r in tx.live_runs(asked.repo, seen.pull_request.number) if command.job in (None, r.job)]
+        if not live:
+            return [reply.nothing_to_cancel(command.job)]
+        said: list[str] = []
+        for run in live:
+            denied = may(command, permission=seen.permission, is_fork=False, own_run=run.who == seen.comment.author)
+            if denied:
+                said.append(reply.error(denied))
+                continue
+            tx.ask_cancel(run.id, seen.comment.author)
+            tx.audit(entry(tx, seen, "run_cancel_asked", f"run:{run.id}"))
+        return list(dict.fromkeys(said))
+
+    def _run(self, tx: Tx, asked: Asked, seen: Seen, command: RunJob) -> list[str]:
+        pull_request = seen.pull_request
+        denied = may(
+            command, permission=seen.permission, is_fork=pull_request.is_fork_of(asked.repo.name), own_run=False
+        )
+        if denied:
+            tx.audit(entry(tx, seen, "run_denied", f"repo:{asked.repo.name}#{pull_request.number}"))
+            return [reply.error(denied)]
+        if seen.config_error is not None:
+            return [reply.error(seen.config_error)]
+        jobs = jobs_of(seen)
+        if jobs and command.job not in jobs:
+            return [reply.unknown_job(command.job, jobs, suggest(command.job, jobs))]
+        live = tx.live_runs(asked.repo, pull_request.number)
+        for run in live:
+            if (run.job, run.sha) == (command.job, pull_request.head_sha):
+                tx.also_asked(run.id, seen.comment.author)
+                tx.raise_rev(run.id, final=False, urgent=False)
+                tx.audit(entry(tx, seen, "run_joined", f"run:{run.id}"))
+                return []
+        self._add_run(tx, asked, seen, JobName(command.job))
+        return []
+
+    def _add_run(self, tx: Tx, asked: Asked, seen: Seen, job: JobName) -> None:
+        now = tx.now()
+        run = Run(
+            id=self.chance.ulid(),
+            repo=asked.repo,
+            pr=seen.pull_request.number,
+            job=job,
+            sha=seen.pull_request.head_sha,
+            base_sha=seen.pull_request.base_sha,
+            who=seen.comment.author,
+            why="comment",
+            comment_id=seen.comment.id,
+            created_at=now,
+            read_key=self.chance.token(16),
+            config_text=seen.config_text,
+            state_since=now,
+            due_at=now,
+        )
+        tx.add_run(run)
+        for kind in (PublicationKind.CHECK, PublicationKind.COMMENT):
+            self._publish(tx, asked, kind, "", run_id=run.id)
+        tx.audit(entry(tx, seen, "run_created", f"run:{run.id}"))
+
+    def _publish(self, tx: Tx, asked: Asked, kind: PublicationKind, text: str, *, run_id: str = "") -> None:
+        now = tx.now()
+        tx.publish(
+            Publication(
+                id=self.chance.ulid(),
+                kind=kind,
+                repo=asked.repo,
+                pr=asked.event.issue.number,
+                run_id=run_id,
+                text=text,
+                comment_id=asked.event.comment.id if kind is PublicationKind.REACT else 0,
+                nonce=self.chance.token(8),
+                created_at=now,
+                due_at=now,
+                # What has no run behind it never changes again.
+                final=not run_id,
+            )
+        )
+
+    async def _settle(self, lease: Lease, state: InboxState, note: str) -> None:
+        log.info("delivery_settled", inbox=lease.id, state=state, note=note)
+        await edges.commit(self.store, failpoints.INTAKE_SETTLE, lambda tx: tx.settle_inbox(lease, state, note[:500]))
+
+    async def _poison(self, lease: Lease, asked: Asked, error: Transient) -> None:
+        log.error("delivery_poisoned", inbox=lease.id, error=str(error))
+
+        def apply(tx: Tx) -> None:
+            if tx.settle_inbox(lease, InboxState.POISON, str(error)[:500]):
+                self._publish(tx, asked, PublicationKind.REPLY, reply.gave_up())
+
+        await edges.commit(self.store, failpoints.INTAKE_POISON, apply)
+
+
+def understand(delivery: Delivery) -> Asked | NotForUs:
+    """Pure: is there anything to do, before anybody is asked?"""
+    if (delivery.event, delivery.action) != ("issue_comment", "created"):
+        return NotForUs(f"{delivery.event}.{delivery.action} starts nothing")
+    event = comment_created(delivery.body)
+    if event is None or event.installation is None:
+        return NotForUs("not a comment of an installation")
+    if event.issue.pull_request is None:
+        return NotForUs("a comment on an issue")
+    if event.by_bot:
+        return NotForUs("written by a bot")
+    parsed = parse(event.comment.body or "")
+    if not parsed:
+        return NotForUs("no command")
+    repo = RepoRef(
+        installation_id=event.installation.id, name=RepoName(event.repository.full_name), id=event.repository.id
+    )
+    return Asked(event=event, repo=repo, parsed=parsed)
+
+
+def suspicious(asked: Asked, comment: Comment) -> str:
+    """Why the comment as the API gives it is not the one that the webhook told of; empty when it is.
+
+    A stolen webhook secret alone must not spend money, and an edited comment never starts anything.
+    """
+    if comment.author != asked.event.author or comment.author_is_bot:
+        return f"forged_suspect: the comment is by @{comment.author}"
+    if comment.updated_at != comment.created_at or comment.body != (asked.event.comment.body or ""):
+        return "the comment was edited before it was read"
+    return ""
+
+
+def wants_config(asked: Asked) -> bool:
+    """Help lists the jobs, run needs the file; errors and cancel do not."""
+    return any(isinstance(p, (RunJob, Help)) for p in asked.parsed)
+
+
+def jobs_of(seen: Seen) -> tuple[str, ...]:
+    """The job names of the file; empty when there is no usable file (the run's check then says why)."""
+    if seen.config_text is None:
+        return ()
+    try:
+        return job_names(load(seen.config_text))
+    except ConfigError:
+        return ()
+
+
+def entry(tx: Tx, seen: Seen, kind: str, subject: str) -> AuditEntry:
+    """An audit row in the name of the commenter."""
+    return AuditEntry(
+        at=tx.now(),
+        actor=f"@{seen.comment.author}",
+        kind=kind,
+        subject=subject,
+        data={"comment": seen.comment.id, "sha": seen.pull_request.head_sha},
+    )

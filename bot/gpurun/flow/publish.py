@@ -1,0 +1,227 @@
+"""The outbox: one row per target on the forge, rendered from the database when it is sent.
+
+A POST is announced in the row before it is made (`sending`); who finds a row in `sending` looks for what may have been
+posted before posting again. A PATCH may be repeated, so it needs no announcement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import structlog
+
+from gpurun.domain.errors import Bug, ForgeRefused, Transient
+from gpurun.domain.forge import Check
+from gpurun.domain.ids import CommitSha
+from gpurun.domain.publication import Publication, PublicationKind, PublicationState
+from gpurun.flow import edges, failpoints
+from gpurun.flow.facts import Links, gather
+from gpurun.ports.forge import Forge
+from gpurun.ports.store import Lease, Store, Tx
+from gpurun.report.check import check_name, minimal_check, render_check
+from gpurun.report.comment import marker, minimal_comment, render_comment
+from gpurun.report.facts import RunFacts
+
+CALL_TIMEOUT_S = 30.0
+LOOK_BACK = timedelta(minutes=1)
+"""Clocks differ: a comment may carry an earlier time than our `sent_at`."""
+PAUSE_MAX = timedelta(minutes=15)
+GONE = {403, 404, 410, 451}
+"""The App is suspended, or the repository or pull request is gone."""
+TOO_BIG = "422"
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What a target shows."""
+
+    comment: str = ""
+    check: Check | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publisher:
+    """Handler of `publication` rows."""
+
+    store: Store
+    forge: Forge
+    links: Links
+
+    async def __call__(self, lease: Lease) -> None:
+        """One step: one write to the forge, or one look for a write that may have happened."""
+        row, paused_until, now = await self.store.read(lambda tx: _read(tx, lease.id))
+        if paused_until is not None and paused_until > now:
+            await self._release(lease, paused_until)
+        elif row.sent_rev >= row.desired_rev and row.state is PublicationState.IDLE:
+            await self._release(lease, None)
+        else:
+            await self._send(row, lease)
+
+    async def _send(self, row: Publication, lease: Lease) -> None:
+        try:
+            if row.remote_id is None and row.state in (PublicationState.SENDING, PublicationState.RECONCILING):
+                row = replace(row, remote_id=await self._find(row))
+            sent = await self._write(row, lease)
+        except Transient as error:
+            await self._unavailable(row, lease, error)
+        except ForgeRefused as refused:
+            await self._refused(row, lease, refused)
+        else:
+            if sent is not None:
+                await self._save(sent, lease)
+
+    async def _write(self, row: Publication, lease: Lease) -> Publication | None:
+        """The row after a good answer; None when the lease was lost before the POST."""
+        body = await self._render(row)
+        if row.kind is PublicationKind.REACT:
+            remote_id = await edges.call(
+                failpoints.PUBLISH_REACT,
+                lambda: self.forge.react(row.repo, row.comment_id, row.text),
+                timeout_s=CALL_TIMEOUT_S,
+            )
+        elif row.remote_id is not None:
+            await self._patch(row, row.remote_id, body)
+            remote_id = row.remote_id
+        else:
+            announced = await edges.commit(
+                self.store, failpoints.PUBLISH_ANNOUNCE, lambda tx: tx.send_publication(lease)
+            )
+            if not announced:
+                return None
+            remote_id = await self._post(row, body)
+        return replace(
+            row,
+            state=PublicationState.IDLE,
+            due_at=None,
+            remote_id=remote_id,
+            sent_rev=row.desired_rev,
+            tries=0,
+            last_error="",
+        )
+
+    async def _post(self, row: Publication, body: Body) -> int:
+        if body.check is not None:
+            check, sha = body.check, await self._sha(row)
+            return await edges.call(
+                failpoints.PUBLISH_CREATE_CHECK,
+                lambda: self.forge.create_check(row.repo, sha, check),
+                timeout_s=CALL_TIMEOUT_S,
+            )
+        return await edges.call(
+            failpoints.PUBLISH_CREATE_COMMENT,
+            lambda: self.forge.create_comment(row.repo, row.pr, body.comment),
+            timeout_s=CALL_TIMEOUT_S,
+        )
+
+    async def _patch(self, row: Publication, remote_id: int, body: Body) -> None:
+        if body.check is not None:
+            check = body.check
+            await edges.call(
+                failpoints.PUBLISH_UPDATE_CHECK,
+                lambda: self.forge.update_check(row.repo, remote_id, check),
+                timeout_s=CALL_TIMEOUT_S,
+            )
+        else:
+            await edges.call(
+                failpoints.PUBLISH_UPDATE_COMMENT,
+                lambda: self.forge.update_comment(row.repo, remote_id, body.comment),
+                timeout_s=CALL_TIMEOUT_S,
+            )
+
+    async def _find(self, row: Publication) -> int | None:
+        """What a POST whose answer was lost may have made."""
+        if row.kind is PublicationKind.CHECK:
+            sha = await self._sha(row)
+            name = check_name((await self._facts(row)).run)
+            return await edges.call(
+                failpoints.PUBLISH_FIND_CHECK,
+                lambda: self.forge.find_check(row.repo, sha, name=name, external_id=row.run_id),
+                timeout_s=CALL_TIMEOUT_S,
+            )
+        since = (row.sent_at or row.created_at) - LOOK_BACK
+        return await edges.call(
+            failpoints.PUBLISH_FIND_COMMENT,
+            lambda: self.forge.find_comment(row.repo, row.pr, marker=marker(row.nonce), since=since),
+            timeout_s=CALL_TIMEOUT_S,
+        )
+
+    async def _render(self, row: Publication) -> Body:
+        minimal = row.last_error == TOO_BIG
+        match row.kind:
+            case PublicationKind.REACT:
+                return Body()
+            case PublicationKind.REPLY:
+                return Body(comment=f"{row.text}\n\n{marker(row.nonce)}")
+            case PublicationKind.COMMENT:
+                facts = await self._facts(row)
+                text = minimal_comment(facts) if minimal else render_comment(facts)
+                return Body(comment=f"{text}\n\n{marker(row.nonce)}")
+            case PublicationKind.CHECK:
+                facts = await self._facts(row)
+                return Body(check=minimal_check(facts) if minimal else render_check(facts))
+
+    async def _facts(self, row: Publication) -> RunFacts:
+        return await self.store.read(lambda tx: gather(tx, row.run_id, self.links))
+
+    async def _sha(self, row: Publication) -> CommitSha:
+        return (await self._facts(row)).run.sha
+
+    async def _unavailable(self, row: Publication, lease: Lease, error: Transient) -> None:
+        """With `retry_after_s` the forge answered and nothing was made; without, a POST may have been made."""
+        log.warning("publication_delayed", publication=row.id, error=str(error), tries=row.tries)
+        wait = timedelta(seconds=error.retry_after_s or min(60 * 2**row.tries, PAUSE_MAX.total_seconds()))
+        posting = row.remote_id is None and row.kind is not PublicationKind.REACT
+
+        def apply(tx: Tx) -> None:
+            now = tx.now()
+            limited = error.retry_after_s is not None
+            if limited:
+                tx.pause_install(row.repo.installation_id, now + wait)
+            after = wait if limited else timedelta(seconds=min(2**row.tries, 60))
+            state = PublicationState.RECONCILING if posting and not limited else PublicationState.DUE
+            tx.save_publication(
+                replace(row, state=state, due_at=now + after, tries=row.tries + 1, last_error=""), lease
+            )
+
+        await edges.commit(self.store, failpoints.PUBLISH_DELAY, apply)
+
+    async def _refused(self, row: Publication, lease: Lease, refused: ForgeRefused) -> None:
+        if refused.status == 422 and row.last_error != TOO_BIG:
+            await self._save(replace(row, state=PublicationState.DUE, last_error=TOO_BIG), lease, again=True)
+        elif refused.status == 404 and row.remote_id is not None and row.kind is not PublicationKind.CHECK:
+            await self._deleted_by_a_person(row, lease)
+        else:
+            log.warning("publication_dead", publication=row.id, status=refused.status, error=str(refused))
+            dead = replace(row, state=PublicationState.DEAD, due_at=None, last_error=str(refused)[:500])
+            await self._save(dead, lease)
+
+    async def _deleted_by_a_person(self, row: Publication, lease: Lease) -> None:
+        """The final word is posted anew; progress is not."""
+        if row.final:
+            await self._save(replace(row, state=PublicationState.DUE, remote_id=None), lease, again=True)
+        else:
+            idle = replace(row, state=PublicationState.IDLE, remote_id=None, sent_rev=row.desired_rev, due_at=None)
+            await self._save(idle, lease)
+
+    async def _save(self, row: Publication, lease: Lease, *, again: bool = False) -> None:
+        await edges.commit(
+            self.store,
+            failpoints.PUBLISH_COMMIT,
+            lambda tx: tx.save_publication(
+                replace(row, due_at=tx.now() if again else row.due_at, sent_at=tx.now()), lease
+            ),
+        )
+
+    async def _release(self, lease: Lease, due_at: datetime | None) -> None:
+        await edges.commit(self.store, failpoints.PUBLISH_RELEASE, lambda tx: tx.release(lease, due_at=due_at))
+
+
+def _read(tx: Tx, id: str) -> tuple[Publication, datetime | None, datetime]:
+    """The row, until when its installation must not be written to, and the time."""
+    row = tx.publication(id)
+    if row is None:
+        raise Bug(f"publication {id} vanished")
+    return row, tx.install_pause(row.repo.installation_id), tx.now()

@@ -1,0 +1,22 @@
+"""The sealer: gives audit rows their position and the hash of the row before, once a second."""
+
+from __future__ import annotations
+
+from gpurun.flow import edges, failpoints
+from gpurun.ports.clock import Clock
+from gpurun.ports.store import Store
+
+EVERY_S = 1.0
+BATCH = 1000
+
+
+async def seal_once(store: Store) -> int:
+    """How many rows were chained; with several processes only one seals at a time, the others get 0."""
+    return await edges.commit(store, failpoints.SEAL, lambda tx: tx.seal_audit(limit=BATCH))
+
+
+async def seal_for_ever(store: Store, clock: Clock) -> None:
+    """Until cancelled. A backlog is worked off without waiting."""
+    while True:
+        if await seal_once(store) < BATCH:
+            await clock.sleep(EVERY_S)
