@@ -65,49 +65,56 @@ def engine() -> APIClient:
 
 
 class Registry:
-    """Debian's `docker-registry` on a loopback port. Start and stop are for its owner; see `shared_registry`."""
+    """Debian's `docker-registry` on a loopback port. Start and stop are for its owner; see `shared_registry`.
+
+    It is nobody's child, because it may outlive whoever started it: the process id in `pid_file` is all that counts.
+    """
 
     def __init__(self, storage: Path, port: int, *, htpasswd: Path | None = None) -> None:
         self.address = f"127.0.0.1:{port}"
+        self.pid_file = storage / "pid"
         self._port = port
         self._storage = storage
         self._htpasswd = htpasswd
-        self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> int:
-        """Answers when this returns; the process id."""
+    def start(self) -> None:
+        """Answers when this returns.
+
+        Raises: Missing.
+        """
         self._storage.mkdir(parents=True, exist_ok=True)
         config = self._storage / f"registry-{self._port}.yml"
         text = _CONFIG.format(storage=json.dumps(str(self._storage)), port=self._port)
         if self._htpasswd is not None:
             text += _AUTH.format(htpasswd=json.dumps(str(self._htpasswd)))
         config.write_text(text)
-        program = _program("docker-registry", "registry")
-        with (self._storage / "registry.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [program, "serve", str(config)],
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+        log = self._storage / "registry.log"
+        detached = 'exec setsid "$0" serve "$1" >>"$2" 2>&1 </dev/null & echo $!'
+        self.pid_file.write_text(
+            _run("sh", "-c", detached, _program("docker-registry", "registry"), str(config), str(log))
+        )
         if not _answers(self._port, wait_s=START_TIMEOUT_S):
             self.stop()
-            raise Missing(f"{program} did not start; see {self._storage / 'registry.log'}")
-        return self._process.pid
+            raise Missing(f"the registry did not start; see {log}")
+
+    def is_running(self) -> bool:
+        """The process that the file names is still this registry."""
+        try:
+            command = Path(f"/proc/{int(self.pid_file.read_text())}/cmdline").read_bytes()
+        except (OSError, ValueError):
+            return False
+        return f"registry-{self._port}.yml".encode() in command and str(self._storage).encode() in command
 
     def stop(self) -> None:
-        """Silent when it is not running."""
-        if self._process is not None:
-            self._process.terminate()
-            self._process.wait(10)
-            self._process = None
-
-    def leave_running(self) -> None:
-        """Somebody else uses it and will end it by its process id."""
-        if self._process is not None:
-            self._process.returncode = 0  # else Python warns of a process nobody waited for
-            self._process = None
+        """Gone when this returns, and so its port is free. Silent when it is not running."""
+        pause = threading.Event()
+        if self.is_running():
+            os.kill(int(self.pid_file.read_text()), signal.SIGTERM)
+        for _ in range(100):
+            if not self.is_running():
+                break
+            pause.wait(0.05)
+        self.pid_file.unlink(missing_ok=True)
 
     def has(self, repository: str, digest: str) -> bool:
         """Whether the manifest is stored."""
@@ -137,20 +144,18 @@ def shared_registry(cache: Path = CACHE) -> Iterator[Registry]:
             with _locked(home / "start.lock"):
                 if _is_last(users):
                     registry.stop()
-                    _stop_by_pid(home / "pid")
-                else:
-                    registry.leave_running()
 
 
 def _running_or_started(home: Path) -> Registry:
-    port_file, pid_file = home / "port", home / "pid"
+    port_file = home / "port"
     port = int(port_file.read_text()) if port_file.exists() else 0
-    if port and _is_ours(pid_file) and _answers(port, wait_s=START_TIMEOUT_S):
-        return Registry(home, port)
+    running = Registry(home, port)
+    if port and running.is_running() and _answers(port, wait_s=START_TIMEOUT_S):
+        return running
     if not port or not _is_free(port):
         port = free_port()
     registry = Registry(home, port)
-    pid_file.write_text(str(registry.start()))
+    registry.start()
     port_file.write_text(str(port))
     return registry
 
@@ -161,27 +166,6 @@ def _is_last(users: io.TextIOBase) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _stop_by_pid(pid_file: Path) -> None:
-    """For a registry that another process of this checkout started. Gone when this returns, and so its port is free."""
-    if _is_ours(pid_file):
-        os.kill(int(pid_file.read_text()), signal.SIGTERM)
-        pause = threading.Event()
-        for _ in range(100):
-            if not _is_ours(pid_file):
-                break
-            pause.wait(0.05)
-    pid_file.unlink(missing_ok=True)
-
-
-def _is_ours(pid_file: Path) -> bool:
-    """The process that the file names is still a registry of this checkout."""
-    try:
-        command = Path(f"/proc/{int(pid_file.read_text())}/cmdline").read_bytes()
-    except (OSError, ValueError):
-        return False
-    return str(pid_file.parent).encode() in command
 
 
 class Images:

@@ -120,8 +120,8 @@ make_environment() {
   say "making .venv from requirements.lock"
   if ! [ -x .venv/bin/python ] || ! .venv/bin/python -c 'import pip' 2>/dev/null; then "$python" -m venv --clear .venv; fi
   # The lock is whole (ops/check_lock.py), so nothing is resolved; pip before 23.1 cannot resolve extras with hashes.
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+  .venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+  .venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
   echo "$wanted" >.venv/gpurun-stamp
 }
 
