@@ -19,6 +19,7 @@ from gpurun.run.timers import (
     LOOKING_LIMIT,
     LOOKS,
     PREPARE_LIMIT,
+    PREPARE_PACE,
     QUIET,
     SILENT,
     STOP_GRACE,
@@ -184,7 +185,7 @@ def _chosen(attempt: Attempt, run: Run, facts: AttemptFacts, now: datetime) -> A
         case Preparation(ready=True):
             return SendCreate()
         case Preparation(message=message):
-            return _stay(replace(attempt, preparing=message), now)
+            return _stay(replace(attempt, preparing=message), now + PREPARE_PACE)
         case _:
             assert_never(facts.prepared)
 

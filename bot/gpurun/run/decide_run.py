@@ -16,8 +16,8 @@ from gpurun.run.timers import (
     OFFER_POLL,
     PLANNING_LIMIT,
     RETRY_PAUSE,
-    SLOT_POLL,
     WATCH,
+    slot_poll,
 )
 from gpurun.run.verdict import cannot_claim, end_is_ordered, verdict_of, worth_a_retry
 
@@ -134,7 +134,7 @@ def _queued(  # noqa: PLR0911 - guards
     if facts.offers:
         label = facts.offers[0].label
         waiting = replace(run, state_since=now, tries=0, reason="slot", detail=f"Waiting for a free place on {label}.")
-        return _wait(waiting, now + SLOT_POLL)
+        return _wait(waiting, now + slot_poll(now - run.created_at))
     because = facts.no_offer_because or "No provider offers what the job needs."
     if now >= run.state_since + NO_OFFER_LIMIT:
         return SaveRun(end(run, Verdict.LOST, now, reason="no_capacity", detail=because))

@@ -9,18 +9,19 @@ APPROVAL_LIMIT = timedelta(days=13)
 """GitHub marks an unfinished check stale after 14 days."""
 NO_OFFER_LIMIT = timedelta(minutes=15)
 OFFER_POLL = timedelta(seconds=5)
-SLOT_POLL = timedelta(seconds=1)
 RETRY_PAUSE = timedelta(seconds=10)
 MAX_ATTEMPTS = 2
 
 PREPARE_LIMIT = timedelta(minutes=30)
 """Slow and harmless work before create, such as pulling an image."""
+PREPARE_PACE = timedelta(milliseconds=100)
+"""Between two calls of `prepare`, which waits by itself: no spinning on one that does not."""
 DEADLINE_SPARE = timedelta(minutes=10)
 """What the hard deadline leaves for source, weights and the end, above boot and `max_duration`."""
 LIST_FRESH = timedelta(minutes=5)
 """No create where the provider's list was not clean for this long."""
-LIST_LAG = timedelta(seconds=60)
-"""A provider may show a new instance this late: its absence says nothing before."""
+LIST_LAG = timedelta(minutes=3)
+"""A provider may show a new instance this late: before its first sighting, absence says nothing."""
 LOOKS = (timedelta(seconds=5), timedelta(seconds=20), timedelta(seconds=60))
 LOOKING_LIMIT = timedelta(minutes=10)
 """A failed list is no look, so looks alone would not end."""
@@ -39,6 +40,9 @@ WATCH = timedelta(seconds=60)
 GIVE_UP_TRIES = 12
 """Failures of one step in a row (about 6 minutes) after which the attempt is torn down."""
 
+_SLOT_POLL_MIN = timedelta(seconds=1)
+_SLOT_POLL_MAX = timedelta(seconds=10)
+
 OBSERVE_LIVE_S = 15.0
 OBSERVE_IDLE_S = 120.0
 
@@ -46,3 +50,8 @@ OBSERVE_IDLE_S = 120.0
 def backoff(tries: int, *, cap: timedelta = timedelta(seconds=60)) -> timedelta:
     """1, 2, 4 … 60 s for `tries` = 0, 1, 2 …"""
     return min(timedelta(seconds=2 ** min(tries, 20)), cap)
+
+
+def slot_poll(waited: timedelta) -> timedelta:
+    """Who has waited long for a free place may look less often."""
+    return min(max(waited / 20, _SLOT_POLL_MIN), _SLOT_POLL_MAX)

@@ -91,11 +91,8 @@ def moved(decision):
 def test_chosen_prepares_until_ready_then_sends_create_once():
     assert decide(chosen()) == Prepare()
     pulling = saved(decide(chosen(), prepared=Preparation(ready=False, message="pulling 43 %")))
-    assert (pulling.row.state, pulling.row.preparing, pulling.row.due_at) == (
-        AttemptState.CHOSEN,
-        "pulling 43 %",
-        START,
-    )
+    assert (pulling.row.state, pulling.row.preparing) == (AttemptState.CHOSEN, "pulling 43 %")
+    assert pulling.row.due_at == later(milliseconds=100)
     assert decide(chosen(), prepared=Preparation(ready=True)) == SendCreate()
 
 

@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gpurun.domain.offer import InstanceState, Preparation
 from gpurun.domain.run import Attempt, AttemptState, Phase, Result, ResultKind, RunState, Verdict
@@ -51,6 +51,7 @@ CREATES = (
     "died",
     "died_and_made",
 )
+GOOD = ("accepted",) * 8
 SILENCE = LastWords("", "")
 
 
@@ -74,6 +75,7 @@ class World(RuleBasedStateMachine):
         self.creates: list[str] = []
         self.ran_user_code: set[str] = set()
         self.ended: dict[str, object] = {}
+        self.cancel_at_the_end = False
 
     # rows, as the store keeps them
 
@@ -233,8 +235,8 @@ class World(RuleBasedStateMachine):
         if self.run.due_at is not None and self.run.due_at <= self.now:
             self.step_run(offers, slots, pin)
 
-    @rule(minutes=st.sampled_from([0, 0, 1]))
-    def all_goes_well(self, minutes):
+    @rule(minutes=st.sampled_from([0, 0, 1]), create=st.sampled_from((*CREATES, *GOOD)))
+    def all_goes_well(self, minutes, create):
         """Most rows most of the time; it leads the search into the late states."""
         self.now += timedelta(minutes=minutes)
         for _ in range(3):
@@ -242,7 +244,7 @@ class World(RuleBasedStateMachine):
             if self.run.due_at is not None and self.run.due_at <= self.now:
                 self.step_run(1, 1, True)
             for attempt in self.due():
-                self.step_attempt(attempt)
+                self.step_attempt(attempt, create)
 
     @precondition(lambda self: self.due())
     @rule(data=st.data(), create=st.sampled_from(CREATES), ready=st.booleans(), destroyed=st.booleans())
@@ -250,12 +252,30 @@ class World(RuleBasedStateMachine):
         words = data.draw(st.sampled_from([LastWords("", ""), LastWords("no_python", "No python3.")]))
         self.step_attempt(data.draw(st.sampled_from(self.due())), create, ready, destroyed, words)
 
-    @rule(seconds=st.sampled_from([1, 5, 20, 31, 61, 301, 601, 1801, 7200]))
+    @initialize(
+        rounds=st.sampled_from([0, 1, 1, 1, 2, 2]),
+        create=st.sampled_from((*CREATES, *GOOD)),
+        works=st.booleans(),
+        cancel=st.booleans(),
+    )
+    def it_starts_somewhere(self, rounds, create, works, cancel):
+        """Most of what is worth finding lies behind the first attempt."""
+        self.cancel_at_the_end = cancel
+        for _ in range(rounds):
+            self.all_goes_well(0, create)
+        if works:
+            self.an_agent_works()
+
+    @rule(seconds=st.sampled_from([1, 1, 5, 5, 20, 31, 31, 61, 61, 301, 601, 1801, 7200]))
     def time_passes(self, seconds):
         self.now += timedelta(seconds=seconds)
 
-    @rule()
-    def somebody_cancels(self):
+    @rule(really=st.sampled_from([True, False, False, False]))
+    def somebody_cancels(self, really):
+        if really:
+            self.ask_cancel()
+
+    def ask_cancel(self):
         if self.run.state is not RunState.ENDED and self.run.cancel_at is None:
             self.run = replace(self.run, cancel_at=self.now, due_at=self.now)
             for attempt in self.attempts:
@@ -378,6 +398,8 @@ class World(RuleBasedStateMachine):
 
     def teardown(self):
         """From here on nobody speaks and everything works: time alone must end it all."""
+        if self.cancel_at_the_end:
+            self.ask_cancel()
         cancelled_before_the_end = self.run.cancel_at is not None and self.run.state is not RunState.ENDED
         decided = any(a.result is not None for a in self.attempts)
         for _ in range(400):

@@ -1,0 +1,117 @@
+"""Named places before and after every side effect of `flow`, where a test can make the process fail.
+
+The names are declared here and used once each by `flow.edges`; every one exists as `<name>.before` and `<name>.after`.
+Nothing is armed in a running bot: wiring arms one on request of the environment, and only where failpoints are allowed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Literal
+
+Action = Literal["kill", "raise"] | Callable[[], None]
+"""`kill`: SIGKILL of this process. `raise`: Crash. A callable may raise what it likes."""
+
+# worker
+WORKER_CLAIM = "worker.claim"
+WORKER_RENEW = "worker.renew"
+WORKER_FAILED = "worker.failed"
+WORKER_LEAVE = "worker.leave"
+# inbox
+INTAKE_COMMENT = "intake.comment"
+INTAKE_PULL_REQUEST = "intake.pull_request"
+INTAKE_PERMISSION = "intake.permission"
+INTAKE_CONFIG = "intake.config"
+INTAKE_COMMIT = "intake.commit"
+INTAKE_SETTLE = "intake.settle"
+INTAKE_POISON = "intake.poison"
+# a request without a comment
+REQUEST_RUN = "request.run"
+REQUEST_CANCEL = "request.cancel"
+# run
+RUN_GIT_SOURCE = "run.git_source"
+RUN_GIT_FETCH = "run.git_fetch"
+RUN_IMAGE = "run.image"
+RUN_MODEL = "run.model"
+RUN_PIN = "run.pin"
+RUN_OFFERS = "run.offers"
+RUN_SETTLE = "run.settle"
+# attempt
+ATTEMPT_UPLINK_OPEN = "attempt.uplink_open"
+ATTEMPT_PREPARE = "attempt.prepare"
+ATTEMPT_SEND_CREATE = "attempt.send_create"
+ATTEMPT_CREATE = "attempt.create"
+ATTEMPT_LOOK = "attempt.look"
+ATTEMPT_LAST_WORDS = "attempt.last_words"
+ATTEMPT_DESTROY = "attempt.destroy"
+ATTEMPT_UPLINK_CLOSE = "attempt.uplink_close"
+ATTEMPT_SETTLE = "attempt.settle"
+# provider account and strays
+OBSERVE_ACCOUNTS = "observe.accounts"
+OBSERVE_LIST = "observe.list"
+OBSERVE_BROKEN = "observe.broken"
+OBSERVE_SETTLE = "observe.settle"
+STRAY_DESCRIBE = "stray.describe"
+STRAY_DESTROY = "stray.destroy"
+STRAY_SETTLE = "stray.settle"
+# publication
+PUBLISH_REACT = "publish.react"
+PUBLISH_ANNOUNCE = "publish.announce"
+PUBLISH_CREATE_CHECK = "publish.create_check"
+PUBLISH_CREATE_COMMENT = "publish.create_comment"
+PUBLISH_UPDATE_CHECK = "publish.update_check"
+PUBLISH_UPDATE_COMMENT = "publish.update_comment"
+PUBLISH_FIND_CHECK = "publish.find_check"
+PUBLISH_FIND_COMMENT = "publish.find_comment"
+PUBLISH_DELAY = "publish.delay"
+PUBLISH_COMMIT = "publish.commit"
+PUBLISH_RELEASE = "publish.release"
+# audit
+SEAL = "audit.seal"
+
+EDGES: tuple[str, ...] = tuple(
+    value for name, value in list(globals().items()) if name.isupper() and isinstance(value, str)
+)
+
+_armed: dict[str, Action] = {}
+
+
+class Crash(BaseException):
+    """Stands for the death of the process: nothing in `flow` catches it."""
+
+
+def names() -> tuple[str, ...]:
+    """Every failpoint."""
+    return tuple(f"{edge}.{side}" for edge in EDGES for side in ("before", "after"))
+
+
+def arm(name: str, action: Action) -> None:
+    """The next pass over `name` acts, once. Raises ValueError for a name that does not exist."""
+    if name not in names():
+        raise ValueError(f"there is no failpoint {name!r}")
+    _armed[name] = action
+
+
+def disarm() -> None:
+    """Nothing fails any more."""
+    _armed.clear()
+
+
+def passing(edge: str, side: Literal["before", "after"]) -> None:
+    """Called by `flow.edges` alone."""
+    if _armed:
+        _act(_armed.pop(f"{edge}.{side}", None), edge)
+
+
+def _act(action: Action | None, edge: str) -> None:
+    match action:
+        case None:
+            return
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "raise":
+            raise Crash(edge)
+        case _:
+            action()
