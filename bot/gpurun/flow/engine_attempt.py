@@ -1,0 +1,328 @@
+"""Steps of attempt rows: from the chosen offer to the instance's confirmed end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import assert_never
+
+from pydantic import SecretStr
+
+from gpurun.domain.errors import Bug, CreateUnknown, GpurunError, NotYetDestroyed, ProviderRefused, Refused, Transient
+from gpurun.domain.offer import Launch, Preparation, Uplink
+from gpurun.domain.run import Attempt, AttemptState, AuditEntry, Run, RunState, Stray, StrayState
+from gpurun.flow import edges, failpoints
+from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices, engine_audit
+from gpurun.flow.worker import Unreadable, still_mine
+from gpurun.ports.provider import Prepares
+from gpurun.ports.store import Kind, Lease, Tx
+from gpurun.provider_kit.boot import boot_marker
+from gpurun.run.decide_attempt import (
+    Accepted,
+    AskLastWords,
+    AttemptFacts,
+    AttemptIsOver,
+    Destroy,
+    Destroyed,
+    LastWords,
+    Look,
+    Prepare,
+    Rejected,
+    SaveAttempt,
+    SendCreate,
+    StillThere,
+    Unclear,
+    decide_attempt,
+)
+from gpurun.run.tokens import claim_token
+
+CREATE_TIMEOUT_S = 45.0
+LAST_WORDS_TIMEOUT_S = 15.0
+LAST_WORDS_BYTES = 64 * 1024
+LAST_LINE_CHARS = 200
+PREPARE_WAIT_S = 1.0
+SOCKET_IN_INSTANCE = "unix:/gpurun/s/bot.sock"
+AGENT_IN_INSTANCE = "/gpurun/agent.pyz"
+
+_BOOT_ERRORS: Mapping[tuple[str, ...], str] = {
+    ("error", "no-python3"): "no_python",
+    ("error", "old-python"): "old_python",
+    ("error", "missing-module"): "missing_module",
+}
+"""The boot script's words that say something about the image, as reasons."""
+
+
+class AttemptSteps:
+    """Handler of `attempt` rows."""
+
+    def __init__(self, services: EngineServices, *, receiver_up_at: datetime) -> None:
+        self._s = services
+        self._receiver_up_at = receiver_up_at
+
+    async def __call__(self, lease: Lease) -> None:
+        """One step."""
+        try:
+            attempt, run, facts, now = await self._s.store.read(lambda tx: self._rows(tx, lease.id))
+        except ValueError as error:
+            raise Unreadable(str(error)) from error
+        match decide_attempt(attempt, run, facts, now):
+            case Prepare():
+                facts = await self._start(attempt, run, facts, now, lease)
+            case Look():
+                facts = replace(facts, found=await self._look(attempt))
+            case AskLastWords():
+                facts = replace(facts, last_words=await self._last_words(attempt))
+            case Destroy():
+                facts = replace(facts, destroyed=await self._destroy(attempt))
+            case SaveAttempt(row=row) if row.state is AttemptState.VOID:
+                await self._close_uplink(attempt)
+            case SaveAttempt() | AttemptIsOver():
+                pass
+            case SendCreate():
+                raise Bug("Create was decided before anything was prepared.")
+        await edges.commit(self._s.store, failpoints.ATTEMPT_SETTLE, lambda tx: self._apply(tx, lease, facts))
+
+    def _rows(self, tx: Tx, attempt_id: str) -> tuple[Attempt, Run, AttemptFacts, datetime]:
+        attempt = tx.attempt(attempt_id)
+        run = tx.run(attempt.run_id) if attempt else None
+        if attempt is None or run is None:
+            raise Bug(f"The attempt {attempt_id} or its run vanished.")
+        account = tx.account(attempt.offer.provider)
+        return attempt, run, AttemptFacts(account=account, receiver_up_at=self._receiver_up_at), tx.now()
+
+    # the transaction
+
+    def _apply(self, tx: Tx, lease: Lease, asked: AttemptFacts) -> None:
+        if isinstance(asked.created, Accepted):  # a fact, whoever holds the row now (R3)
+            self._set_ref(tx, lease.id, asked.created.ref)
+        attempt, run, facts, now = self._rows(tx, lease.id)
+        decision = decide_attempt(attempt, run, replace(asked, account=facts.account), now)
+        match decision:
+            case SaveAttempt():
+                self._save(tx, attempt, run, decision, lease)
+            case AttemptIsOver():
+                tx.release(lease, due_at=None)
+            case Prepare() | SendCreate() | Look() | AskLastWords() | Destroy():
+                tx.release(lease, due_at=now)  # the rows changed under the step
+            case _:
+                assert_never(decision)
+
+    def _save(self, tx: Tx, before: Attempt, run: Run, decision: SaveAttempt, lease: Lease) -> None:
+        for ref in decision.strays:
+            self._add_stray(tx, before, ref)
+        if decision.ref is not None:
+            self._set_ref(tx, before.id, decision.ref)
+        row = decision.row
+        if not tx.save_attempt(row, lease):
+            return
+        if decision.result is not None:
+            tx.set_result(before.id, decision.result)
+        if before.state is not row.state or decision.result is not None:
+            tx.wake(Kind.RUN, run.id)
+            tx.audit(_entry(tx, row, decision))
+        if _shows(before, decision, run):
+            tx.raise_rev(run.id, final=run.state is RunState.ENDED, urgent=_is_news(before, row))
+
+    def _set_ref(self, tx: Tx, attempt_id: str, ref: str) -> None:
+        if tx.set_instance_ref(attempt_id, ref):
+            return
+        attempt = tx.attempt(attempt_id)
+        assert attempt is not None
+        self._add_stray(tx, attempt, ref)
+
+    def _add_stray(self, tx: Tx, attempt: Attempt, ref: str) -> None:
+        """An instance that the attempt made and does not use: nobody ever will."""
+        now = tx.now()
+        tx.add_stray(
+            Stray(
+                id=self._s.chance.ulid(),
+                provider=attempt.offer.provider,
+                ref=ref,
+                name=attempt.name,
+                first_seen=now,
+                state=StrayState.DESTROYING,
+                due_at=now,
+            )
+        )
+        tx.audit(engine_audit(now, "stray_found", f"attempt:{attempt.id}", ref=ref))
+
+    # calls
+
+    async def _start(
+        self, attempt: Attempt, run: Run, facts: AttemptFacts, now: datetime, lease: Lease
+    ) -> AttemptFacts:
+        """Prepares, and when all is ready wins the CAS and calls create: the only place that does."""
+        launch = await self._launch(attempt, run)
+        facts = replace(facts, prepared=await self._prepare(attempt, launch))
+        match decide_attempt(attempt, run, facts, now):
+            case SendCreate():
+                pass
+            case SaveAttempt(row=row) if row.state is AttemptState.VOID:
+                await self._close_uplink(attempt)
+                return facts
+            case _:
+                return facts
+        still_mine(for_s=CREATE_TIMEOUT_S)
+        if not await edges.commit(
+            self._s.store, failpoints.ATTEMPT_SEND_CREATE, lambda tx: self._send_create(tx, lease, facts)
+        ):
+            return facts
+        still_mine(for_s=CREATE_TIMEOUT_S)
+        created = await self._create(attempt, launch)
+        if not isinstance(created, Accepted) and not _in_doubt(created):
+            await self._close_uplink(attempt)
+        return replace(facts, created=created)
+
+    def _send_create(self, tx: Tx, lease: Lease, asked: AttemptFacts) -> bool:
+        attempt, run, facts, now = self._rows(tx, lease.id)
+        decision = decide_attempt(attempt, run, replace(asked, account=facts.account), now)
+        if not isinstance(decision, SendCreate) or not tx.send_create(lease):
+            return False
+        tx.audit(engine_audit(now, "create_sent", f"attempt:{attempt.id}", name=attempt.name))
+        return True
+
+    async def _launch(self, attempt: Attempt, run: Run) -> Launch:
+        if run.plan is None:
+            raise Bug(f"The run {run.id} has an attempt and no plan.")
+        uplink = await edges.call(
+            failpoints.ATTEMPT_UPLINK_OPEN,
+            lambda: self._s.uplinks.open(attempt.id, attempt.offer.provider),
+            timeout_s=CALL_TIMEOUT_S,
+        )
+        agent = self._s.agent
+        return Launch(
+            name=attempt.name,
+            attempt_id=attempt.id,
+            install=self._s.install_id,
+            offer=attempt.offer,
+            image=run.plan.image,
+            needs=run.plan.resources,
+            hard_deadline=attempt.hard_deadline,
+            uplink=uplink,
+            boot_script=agent.boot_script,
+            agent_path=agent.path,
+            agent_sha256=agent.sha256,
+            claim_token=SecretStr(claim_token(self._s.install_secret, attempt.id)),
+            env={
+                "GPURUN_ATTEMPT": attempt.id,
+                "GPURUN_DEADLINE": str(int(attempt.hard_deadline.timestamp())),
+                "GPURUN_SHA256": agent.sha256,
+                "GPURUN_AGENT": AGENT_IN_INSTANCE,
+                "GPURUN_UPLINK": _address(uplink),
+            },
+        )
+
+    async def _prepare(self, attempt: Attempt, launch: Launch) -> Preparation | Rejected:
+        provider = self._s.provider(attempt.offer.provider)
+        if not isinstance(provider, Prepares):
+            return Preparation(ready=True)
+        try:
+            return await edges.call(
+                failpoints.ATTEMPT_PREPARE,
+                lambda: provider.prepare(launch, wait_s=PREPARE_WAIT_S),
+                timeout_s=CALL_TIMEOUT_S,
+            )
+        except ProviderRefused as refused:
+            return Rejected(refused.kind, str(refused))
+
+    async def _create(self, attempt: Attempt, launch: Launch) -> Accepted | Rejected | Unclear:
+        provider = self._s.provider(attempt.offer.provider)
+        try:
+            ref = await edges.call(
+                failpoints.ATTEMPT_CREATE, lambda: provider.create(launch), timeout_s=CREATE_TIMEOUT_S
+            )
+        except ProviderRefused as refused:
+            return Rejected(refused.kind, str(refused))
+        except CreateUnknown as unknown:
+            return Unclear(str(unknown), unknown.ref)
+        except Transient as error:
+            return Unclear(str(error))
+        return Accepted(ref)
+
+    async def _look(self, attempt: Attempt) -> tuple[str, ...]:
+        """Raises: Transient or Refused; a failed list is no look."""
+        provider = self._s.provider(attempt.offer.provider)
+        owned = await edges.call(
+            failpoints.ATTEMPT_LOOK, lambda: provider.list_owned(attempt.name), timeout_s=CALL_TIMEOUT_S
+        )
+        return tuple(instance.ref for instance in owned if instance.name == attempt.name)
+
+    async def _last_words(self, attempt: Attempt) -> LastWords:
+        provider, ref = self._s.provider(attempt.offer.provider), attempt.instance_ref
+        if ref is None:
+            return LastWords("", "")
+        try:
+            log = await edges.call(
+                failpoints.ATTEMPT_LAST_WORDS,
+                lambda: provider.logs(ref, max_bytes=LAST_WORDS_BYTES),
+                timeout_s=LAST_WORDS_TIMEOUT_S,
+            )
+        except GpurunError:
+            return LastWords("", "")  # nice to have; never in the way of the end
+        return _last_words(log, attempt.id)
+
+    async def _destroy(self, attempt: Attempt) -> Destroyed | StillThere:
+        provider, ref = self._s.provider(attempt.offer.provider), attempt.instance_ref
+        if ref is None:
+            raise Bug(f"The attempt {attempt.id} is to be destroyed and has no instance.")
+        still_mine(for_s=CALL_TIMEOUT_S)
+        try:
+            await edges.call(failpoints.ATTEMPT_DESTROY, lambda: provider.destroy(ref), timeout_s=CALL_TIMEOUT_S)
+        except (NotYetDestroyed, Transient, Refused) as error:
+            return StillThere(str(error))
+        await self._close_uplink(attempt)
+        return Destroyed()
+
+    async def _close_uplink(self, attempt: Attempt) -> None:
+        await edges.call(
+            failpoints.ATTEMPT_UPLINK_CLOSE, lambda: self._s.uplinks.close(attempt.id), timeout_s=CALL_TIMEOUT_S
+        )
+
+
+def _address(uplink: Uplink) -> str:
+    """What the agent is told: the mounted socket, or the base URL."""
+    return SOCKET_IN_INSTANCE if uplink.kind == "unix" else uplink.address
+
+
+def _in_doubt(created: Rejected | Unclear) -> bool:
+    """An instance of this attempt may speak yet."""
+    return isinstance(created, Unclear) and created.ref is None
+
+
+def _last_words(log: bytes, attempt_id: str) -> LastWords:
+    marker = boot_marker(log, attempt_id)
+    if marker is not None:
+        return LastWords(_BOOT_ERRORS.get(marker.words[:2], ""), marker.sentence)
+    lines = log.decode("utf-8", "replace").split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return LastWords("", f"Its last output: {last[:LAST_LINE_CHARS]}" if last else "")
+
+
+def _entry(tx: Tx, row: Attempt, decision: SaveAttempt) -> AuditEntry:
+    result = decision.result
+    return engine_audit(
+        tx.now(),
+        f"attempt_{row.state}",
+        f"attempt:{row.id}",
+        run=row.run_id,
+        ref=decision.ref or row.instance_ref,
+        result=result.kind if result else None,
+        reason=result.reason if result else None,
+    )
+
+
+def _shows(before: Attempt, decision: SaveAttempt, run: Run) -> bool:
+    """A reader of the comment would see a difference."""
+    row = decision.row
+    if before.unconfirmed_at != row.unconfirmed_at:
+        return True
+    if run.state is RunState.ENDED:  # only the meter still moves
+        return row.state is AttemptState.GONE and row.offer.usd_per_hour_micro > 0
+    moved = before.state is not row.state or decision.result is not None or before.preparing != row.preparing
+    return moved or row.state is AttemptState.LIVE
+
+
+def _is_news(before: Attempt, row: Attempt) -> bool:
+    """Worth an edit at once: the agent has spoken."""
+    return row.state is AttemptState.LIVE and before.state is not AttemptState.LIVE

@@ -1,0 +1,264 @@
+"""Steps of run rows: planning pins one thing a step, queued chooses an offer, active waits for its attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import lru_cache, partial
+from typing import assert_never
+
+from gpurun.domain.config import Config, Job
+from gpurun.domain.errors import Bug, ConfigError, GpurunError, PinNotFound, Refused, Transient, UserError
+from gpurun.domain.offer import Offer
+from gpurun.domain.plan import Resources
+from gpurun.domain.run import Attempt, Pins, Run, RunState, Verdict
+from gpurun.flow import edges, failpoints
+from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices, engine_audit
+from gpurun.flow.worker import Unreadable
+from gpurun.plan import digest as digests
+from gpurun.plan.load import load
+from gpurun.plan.resolve import AllPinned, ConfirmImage, FetchCommit, ResolveModel, build, next_pin
+from gpurun.ports.provider import Prepares
+from gpurun.ports.store import Kind, Lease, Tx
+from gpurun.run.decide_attempt import may_create
+from gpurun.run.decide_run import (
+    AskOffers,
+    Choose,
+    PinNext,
+    RunFacts,
+    RunIsOver,
+    SaveRun,
+    decide_run,
+    end,
+    enter,
+)
+from gpurun.run.names import attempt_name
+from gpurun.run.timers import DEADLINE_SPARE, PREPARE_LIMIT, WATCH
+from gpurun.run.tokens import claim_token, token_sha256
+
+FETCH_TIMEOUT_S = 60.0
+"""git may move much data; still below the lease."""
+
+Change = Callable[[Run, datetime], Run]
+"""What a pin does to the row."""
+
+
+class RunSteps:
+    """Handler of `run` rows."""
+
+    def __init__(self, services: EngineServices) -> None:
+        self._s = services
+
+    async def __call__(self, lease: Lease) -> None:
+        """One step."""
+        try:
+            run, attempts, now = await self._s.store.read(lambda tx: _rows(tx, lease.id))
+        except ValueError as error:
+            raise Unreadable(str(error)) from error
+        match decide_run(run, attempts, RunFacts(), now):
+            case PinNext():
+                await self._pin(run, lease)
+            case AskOffers():
+                await self._choose_offer(run, lease)
+            case SaveRun() | RunIsOver():
+                await self._settle(lease, lambda _tx: RunFacts())
+            case Choose():
+                raise Bug("A run chose an offer that nobody asked for.")
+
+    async def _settle(self, lease: Lease, facts: Callable[[Tx], RunFacts]) -> None:
+        await edges.commit(self._s.store, failpoints.RUN_SETTLE, lambda tx: self._apply(tx, lease, facts))
+
+    def _apply(self, tx: Tx, lease: Lease, facts: Callable[[Tx], RunFacts]) -> None:
+        run, attempts, now = _rows(tx, lease.id)
+        decision = decide_run(run, attempts, facts(tx), now)
+        if isinstance(decision, Choose):
+            # the row lock that the wake takes makes choosers of one provider count one after the other
+            tx.wake(Kind.PROVIDER_ACCOUNT, decision.offer.provider)
+            decision = decide_run(run, attempts, facts(tx), now)
+        match decision:
+            case SaveRun(row):
+                _save(tx, run, row, lease)
+            case Choose(offer):
+                self._add_attempt(tx, run, offer, lease)
+            case PinNext() | AskOffers():
+                tx.release(lease, due_at=now)  # the rows changed under the step
+            case RunIsOver():
+                tx.release(lease, due_at=None)
+            case _:
+                assert_never(decision)
+
+    # planning
+
+    async def _pin(self, run: Run, lease: Lease) -> None:
+        try:
+            change = await self._pinned(run)
+        except (UserError, Refused) as error:
+            change = _refusal(error)
+        await edges.commit(self._s.store, failpoints.RUN_PIN, lambda tx: _apply_pin(tx, lease, change))
+
+    async def _pinned(self, run: Run) -> Change:
+        """Resolves the next pin. Raises what `_refusal` explains, or Transient."""
+        job = _job(run)
+        pins = run.pins
+        match next_pin(job, pins):
+            case FetchCommit():
+                source = await edges.call(
+                    failpoints.RUN_GIT_SOURCE, lambda: self._s.forge.git_source(run.repo), timeout_s=CALL_TIMEOUT_S
+                )
+                tree = await edges.call(
+                    failpoints.RUN_GIT_FETCH,
+                    lambda: self._s.git.fetch(source, run.repo.name, run.sha),
+                    timeout_s=FETCH_TIMEOUT_S,
+                )
+                pins = replace(pins, tree=tree)
+            case ConfirmImage(image):
+                await edges.call(failpoints.RUN_IMAGE, lambda: self._s.images.confirm(image), timeout_s=CALL_TIMEOUT_S)
+                pins = replace(pins, image_confirmed=True)
+            case ResolveModel(spec):
+                pin = await edges.call(
+                    failpoints.RUN_MODEL, lambda: self._s.hub.resolve(spec), timeout_s=FETCH_TIMEOUT_S
+                )
+                pins = replace(pins, models=(*pins.models, pin))
+            case AllPinned():
+                pass
+        if next_pin(job, pins) == AllPinned():
+            return _planned(run, job, pins)
+        return lambda row, now: replace(row, pins=pins, due_at=now, tries=0, last_error="")
+
+    # queued
+
+    async def _choose_offer(self, run: Run, lease: Lease) -> None:
+        if run.plan is None:
+            raise Bug(f"The run {run.id} is queued without a plan.")
+        offers, because = await self._offers(run.plan.resources)
+        await self._settle(lease, lambda tx: self._facts(tx, offers, because))
+
+    async def _offers(self, need: Resources) -> tuple[tuple[Offer, ...], str]:
+        """Cheapest first over all providers; and why there are none."""
+        offers: list[Offer] = []
+        because = ""
+        for provider in self._s.providers.values():
+            try:
+                offers += await edges.call(
+                    failpoints.RUN_OFFERS, partial(provider.offers, need), timeout_s=CALL_TIMEOUT_S
+                )
+            except (Transient, Refused) as error:  # the others may have one
+                because = str(error)
+        return tuple(sorted(offers, key=lambda offer: offer.usd_per_hour_micro)), because
+
+    def _facts(self, tx: Tx, offers: tuple[Offer, ...], because: str) -> RunFacts:
+        names = {offer.provider for offer in offers}
+        closed = {name for name in names if not may_create(tx.account(name), tx.now())}
+        if closed:
+            because = because or f"{', '.join(sorted(closed))} cannot be listed at the moment, so nothing is started."
+        free = {name: self._s.slots.get(name, 0) - len(tx.live_attempts(name)) for name in names - closed}
+        return RunFacts(
+            offers=tuple(offer for offer in offers if offer.provider not in closed),
+            free_slots=free,
+            no_offer_because=because,
+        )
+
+    def _add_attempt(self, tx: Tx, run: Run, offer: Offer, lease: Lease) -> None:
+        now = tx.now()
+        row = replace(enter(run, RunState.ACTIVE, now), attempts=run.attempts + 1, due_at=now + WATCH)
+        if not tx.save_run(row, lease):
+            return
+        attempt = self._new_attempt(row, offer, now)
+        tx.add_attempt(attempt)
+        tx.audit(
+            engine_audit(
+                now, "attempt_chosen", f"attempt:{attempt.id}", run=run.id, provider=offer.provider, offer=offer.id
+            )
+        )
+        tx.raise_rev(run.id, final=False, urgent=False)
+
+    def _new_attempt(self, run: Run, offer: Offer, now: datetime) -> Attempt:
+        assert run.plan is not None
+        limit = timedelta(seconds=offer.boot_timeout_s + run.plan.max_duration_s) + DEADLINE_SPARE
+        if isinstance(self._s.provider(offer.provider), Prepares):
+            limit += PREPARE_LIMIT
+        attempt_id = self._s.chance.ulid()
+        deadline = (now + limit).replace(microsecond=0)
+        return Attempt(
+            id=attempt_id,
+            run_id=run.id,
+            number=run.attempts,
+            offer=offer,
+            name=attempt_name(self._s.install_id, attempt_id, deadline),
+            claim_sha256=token_sha256(claim_token(self._s.install_secret, attempt_id)),
+            created_at=now,
+            hard_deadline=deadline,
+            state_since=now,
+            due_at=now,
+        )
+
+
+def _rows(tx: Tx, run_id: str) -> tuple[Run, tuple[Attempt, ...], datetime]:
+    run = tx.run(run_id)
+    if run is None:
+        raise Bug(f"The run {run_id} vanished.")
+    return run, tx.attempts(run_id), tx.now()
+
+
+def _save(tx: Tx, before: Run, row: Run, lease: Lease) -> None:
+    if not tx.save_run(row, lease):
+        return
+    if (before.state, before.detail) != (row.state, row.detail):
+        tx.raise_rev(row.id, final=row.state is RunState.ENDED, urgent=False)
+    if before.state is not row.state:
+        tx.audit(
+            engine_audit(
+                tx.now(),
+                f"run_{row.state}",
+                f"run:{row.id}",
+                verdict=row.verdict,
+                reason=row.reason,
+                plan=row.plan_digest,
+            )
+        )
+    if row.state is RunState.ENDED:
+        for attempt in tx.attempts(row.id):
+            tx.wake(Kind.ATTEMPT, attempt.id)
+
+
+def _apply_pin(tx: Tx, lease: Lease, change: Change) -> None:
+    run, attempts, now = _rows(tx, lease.id)
+    decision = decide_run(run, attempts, RunFacts(), now)
+    # cancelled or out of time meanwhile: the pin does not matter any more
+    row = decision.row if isinstance(decision, SaveRun) else change(run, now)
+    _save(tx, run, row, lease)
+
+
+@lru_cache(maxsize=64)
+def _load(text: str | None) -> Config:
+    return load(text)  # every planning step needs it again, and YAML is slow
+
+
+def _job(run: Run) -> Job:
+    jobs = _load(run.config_text).jobs
+    if run.job not in jobs:
+        raise ConfigError(f"There is no job {run.job!r}.")
+    return jobs[run.job]
+
+
+def _planned(run: Run, job: Job, pins: Pins) -> Change:
+    plan = build(repo=run.repo.name, sha=run.sha, job_name=run.job, job=job, pins=pins)
+    digest, key = digests.digest(plan), digests.result_key(plan)
+    return lambda row, now: replace(
+        enter(row, RunState.QUEUED, now), pins=pins, plan=plan, plan_digest=digest, result_key=key
+    )
+
+
+def _refusal(error: GpurunError) -> Change:
+    match error:
+        case ConfigError(message=message, line=line, hint=hint):
+            told = f"{message} {hint}".strip()
+            return lambda row, now: end(row, Verdict.REFUSED, now, reason="config", detail=told, error_line=line)
+        case UserError(message=message, hint=hint):
+            reason = "pin" if isinstance(error, PinNotFound) else "config"
+            told = f"{message} {hint}".strip()
+            return lambda row, now: end(row, Verdict.REFUSED, now, reason=reason, detail=told)
+        case _:
+            told = str(error)
+            return lambda row, now: end(row, Verdict.LOST, now, reason="resolve", detail=told)

@@ -1,0 +1,208 @@
+"""The observer, which is the reaper too: one whole list per provider feeds every attempt, and finds what nobody owns.
+
+The list comes first, the rows are read after it: an instance that is in the list and in no row made its row before
+the list was asked for, or has none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import structlog
+
+from gpurun.domain.errors import Bug, NotYetDestroyed, ProviderRefused, Refused, Transient
+from gpurun.domain.offer import Owned
+from gpurun.domain.run import Attempt, AttemptState, ProviderAccount, Stray, StrayState
+from gpurun.flow import edges, failpoints
+from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices, engine_audit
+from gpurun.flow.worker import Unreadable, still_mine
+from gpurun.ports.provider import Provider
+from gpurun.ports.store import Kind, Lease, Tx
+from gpurun.run.timers import (
+    DESTROY_DOUBT,
+    LIST_LAG,
+    OBSERVE_IDLE_S,
+    OBSERVE_LIVE_S,
+    STRAY_SIGHTINGS,
+    UNCONFIRMED_POLL,
+    backoff,
+)
+
+log = structlog.get_logger()
+
+
+class Observer:
+    """Handler of `provider_account` rows."""
+
+    def __init__(self, services: EngineServices) -> None:
+        self._s = services
+
+    async def __call__(self, lease: Lease) -> None:
+        """One whole list, or an exception that says nothing about any instance."""
+        provider = self._s.provider(lease.id)
+        asked_at = await self._s.store.read(lambda tx: tx.now())
+        try:
+            owned = await edges.call(
+                failpoints.OBSERVE_LIST, lambda: provider.list_owned(self._s.prefix), timeout_s=CALL_TIMEOUT_S
+            )
+        except ProviderRefused as refused:
+            log.warning("provider_refused_us", provider=lease.id, error=str(refused))
+            message = str(refused)
+            await edges.commit(self._s.store, failpoints.OBSERVE_BROKEN, lambda tx: _broken(tx, lease, message))
+            return
+        try:
+            await edges.commit(
+                self._s.store, failpoints.OBSERVE_SETTLE, lambda tx: self._apply(tx, lease, owned, asked_at)
+            )
+        except ValueError as error:
+            raise Unreadable(str(error)) from error
+
+    def _apply(self, tx: Tx, lease: Lease, owned: tuple[Owned, ...], asked_at: datetime) -> None:
+        account = _account(tx, lease.id)
+        live = tx.live_attempts(lease.id)
+        for instance in owned:
+            self._sighting(tx, lease.id, live, instance, asked_at)
+        listed = {instance.ref for instance in owned}
+        for attempt in live:
+            if attempt.instance_ref not in listed and _should_be_listed(attempt, asked_at):
+                tx.observed(attempt.id, None, at=asked_at)
+            if _should_end(attempt, tx.now()):
+                tx.wake(Kind.ATTEMPT, attempt.id)
+        again = timedelta(seconds=_interval_s(self._s.provider(lease.id), live))
+        clean = replace(account, list_ok_at=asked_at, broken_since=None, tries=0, last_error="")
+        tx.save_account(replace(clean, due_at=tx.now() + again), lease)
+
+    def _sighting(self, tx: Tx, provider: str, live: tuple[Attempt, ...], instance: Owned, asked_at: datetime) -> None:
+        owner = next((attempt for attempt in live if attempt.name == instance.name), None)
+        if owner is not None and tx.set_instance_ref(owner.id, instance.ref):
+            tx.observed(owner.id, instance.state, at=asked_at)
+            return
+        if any(known.ref == instance.ref and known.state is not StrayState.GONE for known in tx.strays(provider)):
+            return
+        now = tx.now()
+        tx.add_stray(
+            Stray(
+                id=self._s.chance.ulid(),
+                provider=provider,
+                ref=instance.ref,
+                name=instance.name,
+                first_seen=now,
+                state=StrayState.SEEN,
+                due_at=now + STRAY_SIGHTINGS,
+            )
+        )
+        tx.audit(engine_audit(now, "stray_seen", f"provider:{provider}", ref=instance.ref, name=instance.name))
+
+
+class StraySteps:
+    """Handler of `stray` rows: a second look after two minutes, then destroy until positively gone."""
+
+    def __init__(self, services: EngineServices) -> None:
+        self._s = services
+
+    async def __call__(self, lease: Lease) -> None:
+        """One call, one outcome."""
+        try:
+            stray, now = await self._s.store.read(lambda tx: (_stray(tx, lease.id), tx.now()))
+        except ValueError as error:
+            raise Unreadable(str(error)) from error
+        provider = self._s.provider(stray.provider)
+        if stray.state is StrayState.DESTROYING:
+            outcome = await self._destroy(provider, stray)
+        elif now < stray.first_seen + STRAY_SIGHTINGS:
+            outcome = _Outcome(again=stray.first_seen + STRAY_SIGHTINGS - now)
+        else:
+            outcome = await self._look_again(provider, stray)
+        await edges.commit(self._s.store, failpoints.STRAY_SETTLE, lambda tx: _save_stray(tx, lease, outcome))
+
+    async def _look_again(self, provider: Provider, stray: Stray) -> _Outcome:
+        instance = await edges.call(
+            failpoints.STRAY_DESCRIBE, lambda: provider.describe(stray.ref), timeout_s=CALL_TIMEOUT_S
+        )
+        return _Outcome(gone=instance is None, seen_again=instance is not None)
+
+    async def _destroy(self, provider: Provider, stray: Stray) -> _Outcome:
+        still_mine(for_s=CALL_TIMEOUT_S)
+        try:
+            await edges.call(failpoints.STRAY_DESTROY, lambda: provider.destroy(stray.ref), timeout_s=CALL_TIMEOUT_S)
+        except (NotYetDestroyed, Transient, Refused) as error:
+            return _Outcome(error=str(error))
+        return _Outcome(gone=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outcome:
+    """What a stray's step found."""
+
+    gone: bool = False
+    seen_again: bool = False
+    error: str = ""
+    again: timedelta | None = None
+
+
+def _save_stray(tx: Tx, lease: Lease, outcome: _Outcome) -> None:
+    stray, now = _stray(tx, lease.id), tx.now()
+    if outcome.gone:
+        row = replace(stray, state=StrayState.GONE, due_at=None, last_error="")
+    elif outcome.seen_again and not _owned_now(tx, stray):
+        row = replace(stray, state=StrayState.DESTROYING, due_at=now, tries=0)
+    elif outcome.error:
+        late = now >= stray.first_seen + DESTROY_DOUBT
+        again = UNCONFIRMED_POLL if late else backoff(stray.tries)
+        if late:
+            log.error("stray_unconfirmed", provider=stray.provider, ref=stray.ref, error=outcome.error)
+        row = replace(stray, tries=stray.tries + 1, last_error=outcome.error, due_at=now + again)
+    else:
+        row = replace(stray, due_at=now + (outcome.again or STRAY_SIGHTINGS))
+    if tx.save_stray(row, lease) and row.state is not stray.state:
+        tx.audit(engine_audit(now, f"stray_{row.state}", f"provider:{row.provider}", ref=row.ref, name=row.name))
+
+
+def _owned_now(tx: Tx, stray: Stray) -> bool:
+    """An attempt uses it, or may adopt it yet."""
+    return any(
+        attempt.instance_ref == stray.ref or (attempt.instance_ref is None and attempt.name == stray.name)
+        for attempt in tx.live_attempts(stray.provider)
+    )
+
+
+def _broken(tx: Tx, lease: Lease, error: str) -> None:
+    account, now = _account(tx, lease.id), tx.now()
+    row = replace(account, broken_since=account.broken_since or now, tries=account.tries + 1, last_error=error)
+    saved = tx.save_account(replace(row, due_at=now + timedelta(seconds=OBSERVE_LIVE_S)), lease)
+    if saved and account.broken_since is None:
+        tx.audit(engine_audit(now, "provider_broken", f"provider:{lease.id}", error=error))
+
+
+def _should_be_listed(attempt: Attempt, asked_at: datetime) -> bool:
+    if attempt.instance_ref is None or attempt.create_sent_at is None:
+        return False
+    return attempt.observed_at is not None or attempt.create_sent_at + LIST_LAG <= asked_at
+
+
+def _should_end(attempt: Attempt, now: datetime) -> bool:
+    """Its own timers should have done it; the reaper does not rely on them."""
+    if attempt.state is AttemptState.DESTROYING:  # it has a pace of its own
+        return False
+    return attempt.result is not None or now >= attempt.hard_deadline
+
+
+def _interval_s(provider: Provider, live: tuple[Attempt, ...]) -> float:
+    """A local engine may ask to be looked at more often."""
+    live_s: float = getattr(provider, "observe_every_s", OBSERVE_LIVE_S)
+    return live_s if live else OBSERVE_IDLE_S
+
+
+def _account(tx: Tx, provider: str) -> ProviderAccount:
+    account = tx.account(provider)
+    if account is None:
+        raise Bug(f"The account row of {provider!r} vanished.")
+    return account
+
+
+def _stray(tx: Tx, id: str) -> Stray:
+    stray = tx.stray(id)
+    if stray is None:
+        raise Bug(f"The stray {id} vanished.")
+    return stray

@@ -1,0 +1,68 @@
+"""What the engine's steps work with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpurun.domain.errors import Bug
+from gpurun.domain.run import AuditEntry
+from gpurun.ports.bytes import Git, Hub, Images
+from gpurun.ports.clock import Chance, Clock
+from gpurun.ports.forge import Forge
+from gpurun.ports.provider import Provider
+from gpurun.ports.store import Store
+from gpurun.ports.uplink import Uplinks
+from gpurun.run.names import owned_prefix
+
+CALL_TIMEOUT_S = 30.0
+"""Below the lease (R8)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentBundle:
+    """The agent as every instance gets it."""
+
+    path: str
+    """The zip on the bot's disk."""
+    sha256: str
+    boot_script: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineServices:
+    """Ports and identity of this process."""
+
+    store: Store
+    clock: Clock
+    chance: Chance
+    git: Git
+    hub: Hub
+    images: Images
+    forge: Forge
+    uplinks: Uplinks
+    providers: Mapping[str, Provider]
+    install_id: str
+    """8 characters, lower case; stands in the name of every instance."""
+    install_secret: bytes
+    agent: AgentBundle
+    slots: Mapping[str, int]
+    """Instances at a time, by provider. A provider without an entry has none."""
+
+    @property
+    def prefix(self) -> str:
+        """What the name of every instance of ours starts with."""
+        return owned_prefix(self.install_id)
+
+    def provider(self, name: str) -> Provider:
+        """Raises Bug when a row names a provider that is not configured."""
+        try:
+            return self.providers[name]
+        except KeyError:
+            raise Bug(f"The provider {name!r} is not configured here.") from None
+
+
+def engine_audit(at: datetime, kind: str, subject: str, **data: str | int | None) -> AuditEntry:
+    """An audit row in the engine's name. Empty values are left out."""
+    return AuditEntry(at=at, actor="engine", kind=kind, subject=subject, data={k: v for k, v in data.items() if v})

@@ -1,0 +1,226 @@
+"""State-keeping fakes of the small ports, and of the agents inside the instances of a FakeCloud."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from gpurun.domain.errors import Bug, GpurunError, PinNotFound
+from gpurun.domain.forge import Check, Comment, GitSource, Permission, PullRequest, RepoRef
+from gpurun.domain.ids import CommitSha, ImageRef, RepoName, Revision, TreeSha
+from gpurun.domain.offer import Uplink
+from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
+from gpurun.domain.run import Phase, Result, ResultKind
+from gpurun.ports.store import Store, Tx
+from gpurun.run.tokens import run_token, token_sha256
+from tests.fakes.cloud import FakeCloud, FakeInstance
+
+PASSED = Result(kind=ResultKind.PASSED, exit_code=0, reason="exit")
+
+
+@dataclass
+class FakeGit:
+    """`ports.bytes.Git` over a table of commits."""
+
+    trees: dict[CommitSha, TreeSha]
+    errors: list[GpurunError] = field(default_factory=list)
+    """Raised first, one a call."""
+
+    async def fetch(self, source: GitSource, repo: RepoName, sha: CommitSha) -> TreeSha:
+        _raise_next(self.errors)
+        try:
+            return self.trees[sha]
+        except KeyError:
+            raise PinNotFound(f"{repo} has no commit {sha}.") from None
+
+    def archive(self, repo: RepoName, sha: CommitSha) -> AsyncIterator[bytes]:
+        raise Bug("no flow test reads an archive")
+
+
+@dataclass
+class FakeHub:
+    """`ports.bytes.Hub` over a table of models."""
+
+    models: dict[tuple[str, Revision], tuple[ModelFile, ...]] = field(default_factory=dict)
+    errors: list[GpurunError] = field(default_factory=list)
+
+    async def resolve(self, spec: ModelSpec) -> ModelPin:
+        _raise_next(self.errors)
+        files = self.models.get((spec.id, spec.revision))
+        if files is None:
+            raise PinNotFound(f"The hub has no {spec.id} at {spec.revision}.")
+        return ModelPin(id=spec.id, revision=spec.revision, target=spec.target, files=files)
+
+    def open(self, model_id: str, revision: Revision, file: ModelFile, *, offset: int = 0) -> AsyncIterator[bytes]:
+        raise Bug("no flow test reads a model")
+
+
+@dataclass
+class FakeImages:
+    """`ports.bytes.Images` over a set of digests."""
+
+    known: set[ImageRef] = field(default_factory=set)
+    errors: list[GpurunError] = field(default_factory=list)
+
+    async def confirm(self, image: ImageRef) -> None:
+        _raise_next(self.errors)
+        if image not in self.known:
+            raise PinNotFound(f"The registry has no {image}.")
+
+
+@dataclass
+class FakeUplinks:
+    """`ports.uplink.Uplinks`."""
+
+    open_now: set[str] = field(default_factory=set)
+
+    async def open(self, attempt_id: str, provider: str) -> Uplink:
+        self.open_now.add(attempt_id)
+        return Uplink(kind="unix", address=f"/run/gpurun/{attempt_id}")
+
+    async def close(self, attempt_id: str) -> None:
+        self.open_now.discard(attempt_id)
+
+
+@dataclass
+class SourceOnlyForge:
+    """`ports.forge.Forge` for the engine, which asks it for nothing but where git fetches from."""
+
+    errors: list[GpurunError] = field(default_factory=list)
+
+    async def git_source(self, repo: RepoRef) -> GitSource:
+        _raise_next(self.errors)
+        return GitSource(url=f"https://forge.example/{repo.name}.git")
+
+    async def pull_request(self, repo: RepoRef, number: int) -> PullRequest:
+        raise Bug("the engine does not ask for pull requests")
+
+    async def comment(self, repo: RepoRef, comment_id: int) -> Comment:
+        raise Bug("the engine does not read comments")
+
+    async def permission(self, repo: RepoRef, login: str) -> Permission:
+        raise Bug("the engine does not ask for rights")
+
+    async def read_file(self, repo: RepoRef, sha: CommitSha, path: str, *, max_bytes: int) -> bytes | None:
+        raise Bug("the engine does not read files")
+
+    async def react(self, repo: RepoRef, comment_id: int, content: str) -> int:
+        raise Bug("the engine does not write to the forge")
+
+    async def create_comment(self, repo: RepoRef, pr: int, body: str) -> int:
+        raise Bug("the engine does not write to the forge")
+
+    async def update_comment(self, repo: RepoRef, comment_id: int, body: str) -> None:
+        raise Bug("the engine does not write to the forge")
+
+    async def find_comment(self, repo: RepoRef, pr: int, *, marker: str, since: datetime) -> int | None:
+        raise Bug("the engine does not look for comments")
+
+    async def create_check(self, repo: RepoRef, sha: CommitSha, check: Check) -> int:
+        raise Bug("the engine does not write to the forge")
+
+    async def update_check(self, repo: RepoRef, check_id: int, check: Check) -> None:
+        raise Bug("the engine does not write to the forge")
+
+    async def find_check(self, repo: RepoRef, sha: CommitSha, *, name: str, external_id: str) -> int | None:
+        raise Bug("the engine does not look for checks")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """What an agent does."""
+
+    claims: bool = True
+    talks: bool = True
+    """It keeps in contact after the claim."""
+    works_s: float = 5.0
+    result: Result | None = PASSED
+    """None: it works for ever."""
+    obeys: bool = True
+    """It ends when it is told to stop."""
+    dies_in: Phase | None = None
+    """The instance ends without a word in this phase."""
+
+
+@dataclass
+class FakeAgents:
+    """Plays the agent in every running instance, with the facts that the agent API would write."""
+
+    store: Store
+    cloud: FakeCloud
+    secret: bytes
+    script: Script = field(default_factory=Script)
+    scripts: list[Script] = field(default_factory=list)
+    """Of the first instances, in order; `script` for the rest."""
+    claimed: dict[str, datetime] = field(default_factory=dict)
+    """When each instance's claim was taken, by ref."""
+    user_code: list[str] = field(default_factory=list)
+    """Attempts whose command ran."""
+
+    async def act(self) -> None:
+        """One beat of every agent."""
+        for instance in self.cloud.running():
+            await self._act(instance)
+
+    def _script(self, instance: FakeInstance) -> Script:
+        index = self.cloud.book.index(instance)
+        return self.scripts[index] if index < len(self.scripts) else self.script
+
+    async def _act(self, instance: FakeInstance) -> None:
+        script = self._script(instance)
+        if instance.ref not in self.claimed:
+            if script.claims:
+                await self._claim(instance, script)
+            return
+        if script.talks and await self.store.write(lambda tx: _told_to_stop(tx, instance.launch.attempt_id)):
+            if script.obeys:
+                await self._finish(instance, Result(kind=ResultKind.CANCELLED, reason="asked"))
+            return
+        done_at = self.claimed[instance.ref] + timedelta(seconds=script.works_s)
+        if script.result is not None and self.cloud.clock.now() >= done_at:
+            await self._finish(instance, script.result)
+
+    async def _claim(self, instance: FakeInstance, script: Script) -> None:
+        attempt_id = instance.launch.attempt_id
+        token = instance.launch.claim_token.get_secret_value()
+        run_sha256 = token_sha256(run_token(self.secret, attempt_id, instance.ref))
+
+        def claim(tx: Tx) -> bool:
+            attempt = tx.attempt(attempt_id)
+            if attempt is None or attempt.claim_sha256 != token_sha256(token):
+                return False
+            return tx.set_claimed(attempt_id, boot_id=instance.ref, token_sha256=run_sha256, landed={})
+
+        if not await self.store.write(claim):
+            self.cloud.exit(instance)  # 410: not wanted
+            return
+        self.claimed[instance.ref] = self.cloud.clock.now()
+        for phase in (Phase.SOURCE, Phase.WEIGHTS, Phase.SETUP, Phase.RUNNING):
+            if phase is script.dies_in:
+                self.cloud.exit(instance)
+                return
+            await self._enter(attempt_id, phase)
+
+    async def _enter(self, attempt_id: str, phase: Phase) -> None:
+        if phase is Phase.RUNNING:
+            self.user_code.append(attempt_id)
+        await self.store.write(lambda tx: tx.saw(attempt_id, phase=phase))
+
+    async def _finish(self, instance: FakeInstance, result: Result) -> None:
+        await self.store.write(lambda tx: tx.set_result(instance.launch.attempt_id, result))
+        self.cloud.exit(instance)
+
+
+def _told_to_stop(tx: Tx, attempt_id: str) -> bool:
+    tx.saw(attempt_id)
+    attempt = tx.attempt(attempt_id)
+    if attempt is None or attempt.claim_revoked_at is not None or attempt.result is not None:
+        return True
+    run = tx.run(attempt.run_id)
+    return run is None or run.cancel_at is not None or attempt.stop_asked_at is not None
+
+
+def _raise_next(errors: list[GpurunError]) -> None:
+    if errors:
+        raise errors.pop(0)
