@@ -79,17 +79,25 @@ class AuditTable(TransactionBase):
         unsealed = self._connection.execute(select(func.count()).where(~log.c.sealed)).scalar_one()
         sealed_rows = self._connection.execute(select(func.count()).where(log.c.sealed)).scalar_one()
         position, previous = 0, GENESIS
-        while page := self._connection.execute(text(_WALK), {"after": position, "page": _PAGE}).all():
+        while page := self._page(position):
             for row in page:
                 problem = _problem(row, position + 1, previous)
                 if problem:
                     return ChainReport(position, unsealed, position + 1, problem)
-                position, previous = row[0], bytes(row[2])
+                position, previous = row[0], row[2]
         if (position, previous) != (head["sealed"], bytes(head["seal_hash"])):
             return ChainReport(position, unsealed, position + 1, "The chain ends before its newest seal.")
         if sealed_rows != position:
             return ChainReport(position, unsealed, position + 1, "A row says that it is sealed and has no seal.")
         return ChainReport(position, unsealed, None)
+
+    def _page(self, after: int) -> Sequence[tuple[Any, ...]]:
+        """The driver's own tuples: a million rows are walked."""
+        result = self._connection.execute(text(_WALK), {"after": after, "page": _PAGE})
+        assert result.cursor is not None
+        page: Sequence[tuple[Any, ...]] = result.cursor.fetchall()
+        result.close()
+        return page
 
 
 def _chain(rows: Sequence[Row], position: int, previous: bytes) -> list[dict[str, Any]]:

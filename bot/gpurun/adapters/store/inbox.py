@@ -22,7 +22,7 @@ _MANY = (
     _INSERT
     + """
 SELECT r.*, 'new', '', 0, ''
-FROM unnest(%s::text[], %s::text[], %s::text[], %s::bigint[], %s::text[], %s::bigint[], %s::bytea[], %s::bigint[],
+FROM unnest(%s::text[], %s::text[], %s::text[], %s::bigint[], %s::text[], %s::bigint[], %b::bytea[], %s::bigint[],
             %s::bigint[]) AS r
 ON CONFLICT (guid) DO NOTHING
 RETURNING guid
