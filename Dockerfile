@@ -6,7 +6,7 @@ FROM ${BASE}
 RUN apt-get update && apt-get install -y --no-install-recommends git && rm -rf /var/lib/apt/lists/*
 WORKDIR /opt/gpurun
 COPY requirements.lock pyproject.toml README.md LICENSE ./
-RUN pip install --no-cache-dir --require-hashes -r requirements.lock
+RUN pip install --no-cache-dir --no-deps --require-hashes -r requirements.lock
 COPY bot ./bot
 RUN pip install --no-cache-dir --no-deps --no-build-isolation . \
  && useradd --system --create-home --home-dir /var/lib/gpurun gpurun

@@ -14,7 +14,7 @@ from sqlalchemy import BigInteger, Index, Integer, LargeBinary, MetaData, Table,
 from sqlalchemy.orm import registry
 from sqlmodel import Field, SQLModel
 
-from gpurun.adapters.store.codec import Moment, Named, Structured, Words
+from gpurun.adapters.store.codec import FileText, Moment, Named, Structured, Words
 from gpurun.domain.delivery import InboxState
 from gpurun.domain.ids import CommitSha, JobName, RepoName
 from gpurun.domain.offer import InstanceState, Offer
@@ -132,7 +132,7 @@ class RunRow(Work, table=True):
     comment_id: int | None = Field(sa_type=BigInteger, nullable=True)
     created_at: datetime = Field(sa_type=Moment)
     read_key: str = Field(sa_type=Words)
-    config_text: str | None = Field(sa_type=Words, nullable=True)
+    config_text: str | None = Field(sa_type=FileText, nullable=True)
     also_asked: str = Field(sa_type=Structured(tuple[str, ...]))
 
     state: str = Field(sa_type=Named(RunState))

@@ -58,7 +58,7 @@ def upgrade() -> None:
         sa.Column("comment_id", sa.BigInteger(), nullable=True),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("read_key", sa.Text(), nullable=False),
-        sa.Column("config_text", sa.Text(), nullable=True),
+        sa.Column("config_text", sa.LargeBinary(), nullable=True),
         sa.Column("also_asked", sa.Text(), nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("state_since", sa.BigInteger(), nullable=False),

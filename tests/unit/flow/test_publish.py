@@ -1,0 +1,181 @@
+"""One comment and one check show the truth in the end, whatever GitHub does in between."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpurun.domain.run import Verdict
+from gpurun.flow import failpoints
+from gpurun.flow.failpoints import Crash
+from tests.unit.flow.town import Town, open_town
+
+COMMENTS = "/repos/{}/{}/issues/{}/comments"
+COMMENT = "/repos/{}/{}/issues/comments/{}"
+CHECKS = "/repos/{}/{}/check-runs"
+CHECK = "/repos/{}/{}/check-runs/{}"
+POSTS = {"comment": ("POST", COMMENTS), "check": ("POST", CHECKS)}
+PATCHES = {"comment": ("PATCH", COMMENT), "check": ("PATCH", CHECK)}
+
+
+@pytest.fixture
+async def town(tmp_path, store, clock, chance):
+    async with open_town(tmp_path, store, clock, chance) as town:
+        yield town
+    failpoints.disarm()
+
+
+async def shows_the_end(town: Town) -> None:
+    """Exactly one comment and one check, both with the verdict."""
+    assert [("passed" in c.body) for c in town.comments()] == [True]
+    assert [c.conclusion for c in town.github.checks(town.repo)] == ["success"]
+
+
+async def a_while(town: Town) -> None:
+    for _ in range(8):
+        await town.later(minutes=2)
+
+
+async def test_the_end_is_edited_in_at_once(town: Town):
+    await town.says("/gpurun smoke")
+    await town.end((await town.runs())[0], Verdict.PASSED)
+    await town.settle()
+    await shows_the_end(town)
+
+
+async def test_twenty_changes_are_one_edit(town: Town):
+    await town.says("/gpurun smoke")
+    (run,) = await town.runs()
+    before = len(town.github.requests)
+    for _ in range(20):
+        await town.progress(run)
+        await town.settle()
+    assert writes(town, before) == 0
+    await town.later(seconds=16)
+    assert writes(town, before) == 2
+
+
+@pytest.mark.parametrize("target", POSTS)
+@pytest.mark.parametrize("after_doing", [True, False])
+@pytest.mark.parametrize("status", [500, 502, 504])
+async def test_a_post_without_a_clear_answer_is_looked_for(town: Town, target: str, after_doing: bool, status: int):
+    town.github.fail_next(*POSTS[target], status=status, after_doing=after_doing)
+    await town.says("/gpurun smoke")
+    await a_while(town)
+    await town.end((await town.runs())[0], Verdict.PASSED)
+    await a_while(town)
+    await shows_the_end(town)
+
+
+@pytest.mark.parametrize("target", POSTS)
+@pytest.mark.parametrize("after_doing", [True, False])
+async def test_a_post_that_times_out_is_looked_for(town: Town, target: str, after_doing: bool):
+    town.github.time_out_next(*POSTS[target], after_doing=after_doing)
+    await town.says("/gpurun smoke")
+    await a_while(town)
+    await town.end((await town.runs())[0], Verdict.PASSED)
+    await a_while(town)
+    await shows_the_end(town)
+
+
+@pytest.mark.parametrize(
+    "edge", ["publish.announce", "publish.create_comment", "publish.create_check", "publish.commit"]
+)
+@pytest.mark.parametrize("side", ["before", "after"])
+async def test_a_process_that_dies_around_a_post_leaves_one_comment(town: Town, edge: str, side: str):
+    failpoints.arm(f"{edge}.{side}", "raise")
+    with pytest.raises(Crash):
+        await town.says("/gpurun smoke")
+    town.clock.advance(minutes=2)  # the lease of the dead one ends
+    town.worker = town.new_worker()
+    await town.settle()
+    await a_while(town)
+    await town.end((await town.runs())[0], Verdict.PASSED)
+    await a_while(town)
+    await shows_the_end(town)
+
+
+@pytest.mark.parametrize("target", PATCHES)
+@pytest.mark.parametrize("status", [500, 502, 409])
+async def test_an_edit_that_fails_is_repeated(town: Town, target: str, status: int):
+    await town.says("/gpurun smoke")
+    town.github.fail_next(*PATCHES[target], status=status, times=3)
+    await town.end((await town.runs())[0], Verdict.PASSED)
+    await a_while(town)
+    await shows_the_end(town)
+
+
+async def test_a_rate_limit_pauses_the_whole_installation(town: Town):
+    town.github.fail_next("POST", COMMENTS, status=403, headers={"retry-after": "120"})
+    await town.says("/gpurun smoke")
+    before = len(town.github.requests)
+    await town.says("/gpurun help")
+    await town.later(seconds=60)
+    assert writes(town, before) == 0
+    await town.later(seconds=61)
+    await town.end((await town.runs())[0], Verdict.PASSED)
+    await a_while(town)
+    assert sorted("| comment |" in c.body for c in town.comments()) == [False, True]
+    assert [c.conclusion for c in town.github.checks(town.repo)] == ["success"]
+
+
+async def test_a_body_that_github_refuses_is_sent_smaller(town: Town):
+    await town.says("/gpurun smoke")
+    town.github.fail_next("PATCH", COMMENT, status=422)
+    await town.end((await town.runs())[0], Verdict.PASSED)
+    await town.settle()
+    await shows_the_end(town)
+    assert "| pinned |" not in town.comments()[0].body
+
+
+async def test_a_second_refusal_is_the_end_of_the_comment_and_not_of_the_run(town: Town):
+    await town.says("/gpurun smoke")
+    town.github.fail_next("PATCH", COMMENT, status=422, times=2)
+    await town.end((await town.runs())[0], Verdict.PASSED)
+    await a_while(town)
+    assert [c.conclusion for c in town.github.checks(town.repo)] == ["success"]
+    assert "passed" not in town.comments()[0].body
+
+
+async def test_a_comment_that_a_person_deleted_comes_back_with_the_verdict_only(town: Town):
+    await town.says("/gpurun smoke")
+    (run,) = await town.runs()
+    town.alice.delete_comment(town.comments()[0])
+    await town.progress(run)
+    await town.later(seconds=20)
+    assert town.comments() == []
+    await town.end(run, Verdict.PASSED)
+    await town.settle()
+    await shows_the_end(town)
+
+
+async def test_a_suspended_app_loses_its_comment_and_keeps_its_run(town: Town):
+    await town.says("/gpurun smoke")
+    town.github.suspend(town.repo)
+    await town.end((await town.runs())[0], Verdict.PASSED)
+    await a_while(town)
+    (run,) = await town.runs()
+    assert run.verdict is Verdict.PASSED
+    assert "passed" not in town.comments()[0].body
+
+
+async def test_the_newer_run_keeps_the_comment(town: Town):
+    await town.says("/gpurun smoke")
+    (old,) = await town.runs()
+    town.alice.push(town.pull, {"more.py": "pass"})
+    await town.says("/gpurun smoke")
+    _, new = await town.runs()
+    await town.end(old, Verdict.CANCELLED)
+    await town.settle()
+    assert [new.id in c.body for c in town.comments()] == [True]
+    assert sorted(str(c.conclusion) for c in town.github.checks(town.repo)) == ["None", "cancelled"]
+
+
+def writes(town: Town, before: int) -> int:
+    """Requests that change something, tokens apart, since `before`."""
+    return len(
+        [
+            one
+            for one in town.github.requests[before:]
+            if one.method in ("POST", "PATCH", "PUT") and "access_tokens" not in one.path
+        ]
+    )
