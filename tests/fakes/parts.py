@@ -158,10 +158,12 @@ class FakeAgents:
     user_code: list[str] = field(default_factory=list)
     """Attempts whose command ran."""
 
-    async def act(self) -> None:
-        """One beat of every agent."""
-        for instance in self.cloud.running():
+    async def act(self) -> bool:
+        """One beat of every agent; False when there is none."""
+        running = self.cloud.running()
+        for instance in running:
             await self._act(instance)
+        return bool(running)
 
     def _script(self, instance: FakeInstance) -> Script:
         index = self.cloud.book.index(instance)

@@ -126,8 +126,8 @@ class World:
         """Everything that is due now, and every agent, until both rest."""
         try:
             await self.worker.step_until_idle()
-            await self.agents.act()
-            await self.worker.step_until_idle()
+            if await self.agents.act():
+                await self.worker.step_until_idle()
         except Crash:
             self.crashes += 1
             self.restart()

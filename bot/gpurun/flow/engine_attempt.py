@@ -45,6 +45,9 @@ PREPARE_WAIT_S = 1.0
 SOCKET_IN_INSTANCE = "unix:/gpurun/s/bot.sock"
 AGENT_IN_INSTANCE = "/gpurun/agent.pyz"
 
+_CONCERN_THE_RUN = (AttemptState.UNSURE, AttemptState.DESTROYING, AttemptState.GONE, AttemptState.VOID)
+"""States that let a run end or try again."""
+
 _BOOT_ERRORS: Mapping[tuple[str, ...], str] = {
     ("error", "no-python3"): "no_python",
     ("error", "old-python"): "old_python",
@@ -119,8 +122,9 @@ class AttemptSteps:
         if decision.result is not None:
             tx.set_result(before.id, decision.result)
         if before.state is not row.state or decision.result is not None:
-            tx.wake(Kind.RUN, run.id)
             tx.audit(_entry(tx, row, decision))
+        if row.state in _CONCERN_THE_RUN and before.state is not row.state:  # a result wakes it by itself
+            tx.wake(Kind.RUN, run.id)
         if _shows(before, decision, run):
             tx.raise_rev(run.id, final=run.state is RunState.ENDED, urgent=_is_news(before, row))
 

@@ -75,10 +75,11 @@ class Worker:
         async with anyio.create_task_group() as steps:
             steps.start_soon(self._keep_leases)
             while not stop.is_set():
+                room = self._limit - len(self._held)
                 leases = await self._claim_or_rest()
                 for lease in leases:
                     steps.start_soon(self._step, lease)
-                if not leases:
+                if len(leases) < room or room == 0:  # else there may be more
                     await self._rest(stop)
             await self.drain()
             steps.cancel_scope.cancel()

@@ -6,19 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from gpurun.domain.ids import Revision
 from gpurun.domain.run import AttemptState, RunState, StrayState, Verdict
 from gpurun.flow import failpoints
-from tests.fakes.cloud import SlowCloud
 from tests.fakes.parts import Script
-from tests.fakes.world import CONFIG, World
+from tests.fakes.world import World
 
 NEVER_CLAIMS = Script(claims=False)
-REVISION = Revision("d" * 40)
-WITH_MODEL = CONFIG.replace("    limits:", f"    models:\n      - {{id: org/a, revision: {REVISION}}}\n    limits:")
-ENGINE_EDGES = [
-    name for name in failpoints.names() if name.split(".")[0] in ("worker", "run", "attempt", "observe", "stray")
-]
 
 
 @pytest.fixture
@@ -219,56 +212,3 @@ async def test_strangers_are_left_alone(world):
     stranger = world.cloud.make(replace(world.cloud.book[0].launch, name="gpurun-zzzzzzzz-" + "0" * 26 + "-abc"))
     await world.run_for(minutes=20)
     assert stranger.alive
-
-
-# workers that die
-
-
-@pytest.mark.parametrize("name", ENGINE_EDGES)
-async def test_a_worker_may_die_at_every_edge(world, name):
-    fired = []
-
-    def die():
-        fired.append(name)
-        raise failpoints.Crash(name)
-
-    await lead_past(world, name)
-    failpoints.arm(name, die)
-    await world.start(config_text=WITH_MODEL)
-    await world.run_until_over()
-    if name.startswith("stray"):
-        await world.run_for(minutes=10)
-    assert fired or name in NOT_IN_STEPS, "the edge was not passed"
-    run = await world.the_run()
-    assert run.verdict in (Verdict.PASSED, Verdict.LOST)
-    await world.expect(run.verdict)
-    assert world.cloud.most_at_once <= (2 if name.startswith("stray.describe") else 1)
-
-
-NOT_IN_STEPS = {f"worker.{edge}.{side}" for edge in ("renew", "leave") for side in ("before", "after")}
-"""`renew` runs beside the steps, `leave` needs a row of a later version."""
-
-
-async def lead_past(world, name):
-    """Makes the world so that the run passes the edge."""
-    world.cloud.boots_after_s = 200  # what a dead worker leased is free again before the agent speaks
-    world.cloud.observe_every_s = 60
-    world.hub.models = {("org/a", REVISION): ()}
-    match name.split(".")[:2]:
-        case ["attempt", "prepare"]:
-            world.use(SlowCloud(world.clock, boots_after_s=200))
-        case ["attempt", "look"]:
-            world.cloud.fail("create", "lost_unmade")
-        case ["attempt", "last_words"]:
-            world.agents.scripts = [NEVER_CLAIMS]
-        case ["stray", "describe"]:
-            await world.start("01kdrun0000000000000000000")
-            await world.run_until_over()
-            world.cloud.make(world.cloud.book[0].launch)
-            world.agents.user_code.clear()
-        case ["stray", _]:
-            world.cloud.fail("create", "id_in_error")
-        case ["observe", "broken"]:
-            world.cloud.fail("list", "auth")
-        case ["worker", "failed"]:
-            world.cloud.fail("list", "unavailable")
