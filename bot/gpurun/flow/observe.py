@@ -189,9 +189,7 @@ def _should_end(attempt: Attempt, now: datetime) -> bool:
 
 
 def _interval_s(provider: Provider, live: tuple[Attempt, ...]) -> float:
-    """A local engine may ask to be looked at more often."""
-    live_s: float = getattr(provider, "observe_every_s", OBSERVE_LIVE_S)
-    return live_s if live else OBSERVE_IDLE_S
+    return provider.observe_every_s if live else OBSERVE_IDLE_S
 
 
 def _account(tx: Tx, provider: str) -> ProviderAccount:

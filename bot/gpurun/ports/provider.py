@@ -15,6 +15,8 @@ class Provider(Protocol):
     """Raises ProviderUnavailable when a call that is safe to repeat found nobody."""
 
     name: str
+    observe_every_s: float
+    """How often `list_owned` is asked while attempts live, seconds; what the provider's rate limit bears."""
 
     async def offers(self, need: Resources) -> tuple[Offer, ...]:
         """Cheapest first; empty when nothing fits. May be cached for 60 s."""

@@ -54,6 +54,8 @@ class DockerProvider:
     """`ports.provider.Provider` and `Prepares`."""
 
     name = "docker"
+    observe_every_s = 2.0
+    """It is on this machine or one hop away, and a list costs it a millisecond."""
     config_model = DockerConfig
 
     def __init__(self, config: DockerConfig, *, monotonic: Callable[[], float] = time.monotonic) -> None:
