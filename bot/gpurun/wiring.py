@@ -114,7 +114,8 @@ async def open_server(settings: Settings) -> AsyncIterator[House]:
 
 @asynccontextmanager
 async def open_local(settings: Settings, forge: LocalForge) -> AsyncIterator[House]:
-    """The house of one `gpurun run`."""
+    """The house of one `gpurun run`. A server's database is not its own: it would carry out the server's work."""
+    settings = settings.model_copy(update={"database_url": SecretStr("")})
     folders = local_folders(settings, SystemChance()).made()
     async with AsyncExitStack() as stack:
         yield await open_house(stack, settings, folders, forge)
