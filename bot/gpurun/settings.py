@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 class Settings(BaseSettings):
     """One place for every default."""
 
-    model_config = SettingsConfigDict(env_prefix="GPURUN_", extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="GPURUN_", extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     state_dir: Path | None = None
     """Database, git mirrors, weights cache, blobs, sockets. Default: `/var/lib/gpurun` for the server, and
@@ -20,36 +20,46 @@ class Settings(BaseSettings):
     database_url: SecretStr = SecretStr("")
     """Empty: SQLite in `state_dir`. Else `postgresql://user:password@host/name`."""
     host: str = "127.0.0.1"
+    """Address that `gpurun serve` listens on. A reverse proxy in front of it speaks TLS."""
     port: int = 8080
+    """Port that `gpurun serve` listens on. Each process needs its own."""
     public_url: str = "http://127.0.0.1:8080"
-    """Where people and instances reach this server; links in comments start with it."""
+    """Where people reach this server; links in comments start with it."""
 
     github_api_url: str = "https://api.github.com"
+    """The REST API; another one for GitHub Enterprise Server."""
     github_url: str = "https://github.com"
+    """Where commits are fetched from, and where links to commits point."""
     github_app_id: int = 0
+    """The App's id, a number on its settings page."""
     github_private_key: SecretStr = SecretStr("")
-    """PEM text."""
+    """The App's private key, PEM text. `github_private_key_file` wins when both are set."""
     github_private_key_file: Path | None = None
+    """The App's private key, a `.pem` file."""
     webhook_secret: SecretStr = SecretStr("")
+    """The App's webhook secret. Without one every delivery is refused with 503."""
     webhook_secret_old: SecretStr = SecretStr("")
     """Accepted too while a secret is being changed."""
 
     hub_url: str = "https://huggingface.co"
+    """The model hub."""
     hub_token: SecretStr = SecretStr("")
-    """Read token for private models. Stays in the bot."""
+    """Read token for private and gated models. Stays in the bot."""
 
     docker_host: str = ""
     """Empty: the engine that the docker client finds (`DOCKER_HOST`, else the default socket)."""
     docker_usd_per_hour: Decimal = Field(default=Decimal(0), ge=0)
     """Declared price of an hour on the local engine."""
     docker_max_runs: int = Field(default=2, ge=1)
-    """Runs at a time on the local engine."""
+    """Runs at a time on the local engine, over all processes. A job that does not say how much memory it needs gets an
+    equal part of 90 % of it."""
 
     failpoint: str = ""
     """Tests only: where this process kills itself. Ignored without `allow_failpoints`."""
     allow_failpoints: bool = False
+    """Tests only: lets `failpoint` act."""
 
     log_quota_mib: int = Field(default=256, ge=1)
-    max_duration_max_s: int = 24 * 3600
+    """Log that is kept of one attempt; the rest is discarded, and the last line says so."""
     workers: int = Field(default=16, ge=1)
     """Steps at a time in this process."""

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 MAX_DURATION_S = 7 * 24 * 3600
-"""The longest duration that may be written; the server's own limit may be lower."""
+"""The longest duration that may be written."""
 
 _DURATION = re.compile(r"([1-9][0-9]{0,6})(s|m|h)")
 _SIZE = re.compile(r"([1-9][0-9]{0,8})(MB|GB|TB)", re.ASCII)
