@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class InboxState(StrEnum):
-    """engine.md `inbox`."""
+    """What became of a delivery; docs/concepts/engine.md says what each means."""
 
     NEW = "new"
     DONE = "done"

@@ -21,7 +21,7 @@ class PublicationKind(StrEnum):
 
 
 class PublicationState(StrEnum):
-    """engine.md `publication`."""
+    """How far a target is; docs/concepts/engine.md says what each means."""
 
     IDLE = "idle"
     DUE = "due"

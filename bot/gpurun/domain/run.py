@@ -20,7 +20,7 @@ from gpurun.domain.plan import ModelPin, Plan
 
 
 class RunState(StrEnum):
-    """engine.md `run`. Values are never renamed or removed while rows can hold them."""
+    """Where a run is; docs/concepts/engine.md says what each means. None is renamed while rows can hold it."""
 
     PLANNING = "planning"
     WAITING_APPROVAL = "waiting_approval"
@@ -30,7 +30,7 @@ class RunState(StrEnum):
 
 
 class AttemptState(StrEnum):
-    """engine.md `attempt`: what the instance is."""
+    """What the instance is; docs/concepts/engine.md says what each means."""
 
     CHOSEN = "chosen"
     CREATING = "creating"

@@ -97,7 +97,7 @@ class AttemptSteps:
     # the transaction
 
     def _apply(self, tx: Tx, lease: Lease, asked: AttemptFacts) -> None:
-        if isinstance(asked.created, Accepted):  # a fact, whoever holds the row now (R3)
+        if isinstance(asked.created, Accepted):  # a fact, whoever holds the row now
             self._set_ref(tx, lease.id, asked.created.ref)
         attempt, run, facts, now = self._rows(tx, lease.id)
         decision = decide_attempt(attempt, run, replace(asked, account=facts.account), now)

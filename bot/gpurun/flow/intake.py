@@ -32,7 +32,7 @@ CONFIG_PATH = ".gpurun.yml"
 CONFIG_MAX_BYTES = 64 * 1024
 CALL_TIMEOUT_S = 30.0
 MAX_TRIES = 5
-"""engine.md: after five failures a delivery is poison."""
+"""Failures to reach the forge after which a delivery is poison."""
 
 log = structlog.get_logger()
 

@@ -17,7 +17,7 @@ from gpurun.ports.uplink import Uplinks
 from gpurun.run.names import owned_prefix
 
 CALL_TIMEOUT_S = 30.0
-"""Below the lease (R8)."""
+"""Below the lease, so that a call never outlives it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

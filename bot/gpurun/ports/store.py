@@ -44,7 +44,7 @@ class Lease:
 
 
 class Leases(Protocol):
-    """R1."""
+    """Who works on which row (docs/concepts/engine.md, R1)."""
 
     def claim(self, kind: Kind, *, limit: int, token: str, length: timedelta) -> tuple[Lease, ...]:
         """Due rows without a living lease, oldest due first; now leased by `token`. Terminal states never come.

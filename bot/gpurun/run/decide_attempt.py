@@ -1,4 +1,4 @@
-"""What happens next to an attempt. Pure; engine.md's table `attempt`.
+"""What happens next to an attempt. Pure; the table `attempt` of docs/concepts/engine.md.
 
 A step decides twice: first on the rows alone, which may ask for one call, then again on fresh rows with the call's
 answer in the facts. What an answer means is thus decided here, on what is true when it is written.

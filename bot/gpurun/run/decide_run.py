@@ -1,4 +1,4 @@
-"""What happens next to a run. Pure; engine.md's table `run`."""
+"""What happens next to a run. Pure; the table `run` of docs/concepts/engine.md."""
 
 from __future__ import annotations
 

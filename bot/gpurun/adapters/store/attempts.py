@@ -1,4 +1,4 @@
-"""Attempts: engine-owned columns under the lease, facts without it (engine.md R3)."""
+"""Attempts: engine-owned columns under the lease, facts without it (docs/concepts/engine.md, R3)."""
 
 from __future__ import annotations
 

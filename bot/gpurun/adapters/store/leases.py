@@ -1,4 +1,4 @@
-"""Who works on which row (engine.md R1, R6)."""
+"""Who works on which row (docs/concepts/engine.md, R1 and R6)."""
 
 from __future__ import annotations
 

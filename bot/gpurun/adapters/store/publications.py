@@ -1,4 +1,4 @@
-"""The outbox (engine.md `publication`)."""
+"""The outbox (docs/concepts/engine.md, `publication`)."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Row(SQLModel, registry=registry(metadata=metadata)):
 
 
 class Work(Row):
-    """What the engine claims (engine.md R1)."""
+    """What the engine claims (docs/concepts/engine.md, R1)."""
 
     due_at: datetime | None = Field(default=None, sa_type=Moment)
     lease_until: datetime | None = Field(default=None, sa_type=Moment)
