@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +64,26 @@ class Database:
                     if not _aborted_by_another(exc):
                         raise
             return self._once(fn)
+
+    def transact_together(self, fns: Sequence[Callable[[Transaction], Any]]) -> list[Done[Any] | BaseException]:
+        """One commit for all, one outcome for each; a function that fails is undone and takes none of the others along.
+
+        Raises: what the commit or the connection died of; then nothing happened.
+        """
+        with translated(), self._writer.begin() as connection:
+            return [self._apart(connection, fn) for fn in fns]
+
+    def _apart(self, connection: Connection, fn: Callable[[Transaction], T]) -> Done[T] | BaseException:
+        savepoint = connection.begin_nested()
+        try:
+            with translated():
+                transaction = Transaction(connection, self._clock)
+                value = fn(transaction)
+        except BaseException as exc:  # noqa: BLE001 (whoever waits for it gets it)
+            savepoint.rollback()
+            return exc
+        savepoint.commit()
+        return Done(value, transaction.news)
 
     def view(self, fn: Callable[[Transaction], T]) -> T:
         """A snapshot; a write inside is an error."""

@@ -1,4 +1,4 @@
-"""One thread that writes: functions one by one, deliveries in groups that share a commit."""
+"""One thread that writes. Whatever waits when a commit ends shares the next one: the disk is what takes the time."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ T = TypeVar("T")
 
 GROUP = 256
 """Deliveries of one commit. More would make the first of them wait for the last."""
+JOBS = 16
+"""Functions of one commit; some carry 4 MiB of a log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +83,11 @@ class Writer:
             group = self._take_deliveries()
             if group:
                 self._commit_group(group)
-            if self._jobs:
-                self._commit_job(self._jobs.popleft())
+            jobs = self._take_jobs()
+            if len(jobs) == 1:
+                self._commit_job(jobs[0])
+            elif jobs:
+                self._commit_jobs(jobs)
 
     def _wait(self) -> bool:
         """True when there is something to do; False when it is over."""
@@ -94,6 +99,11 @@ class Writer:
     def _take_deliveries(self) -> list[_Accepted]:
         waiting = self._deliveries
         return [waiting.popleft() for _ in range(min(GROUP, len(waiting)))]
+
+    def _take_jobs(self) -> list[_Job]:
+        waiting = self._jobs
+        jobs = [waiting.popleft() for _ in range(min(JOBS, len(waiting)))]
+        return [job for job in jobs if not job.future.cancelled()]
 
     def _commit_group(self, group: Sequence[_Accepted]) -> None:
         deliveries = [item.delivery for item in group]
@@ -109,9 +119,17 @@ class Writer:
             return
         self._answer(list(zip((item.future for item in group), done.value, strict=True)), news=done.news)
 
-    def _commit_job(self, job: _Job) -> None:
-        if job.future.cancelled():
+    def _commit_jobs(self, jobs: Sequence[_Job]) -> None:
+        try:
+            outcomes = self._database.transact_together([job.fn for job in jobs])
+        except BaseException as exc:  # noqa: BLE001 (the border of the thread: whoever waits gets it)
+            self._answer([(job.future, exc) for job in jobs])
             return
+        news = any(isinstance(outcome, Done) and outcome.news for outcome in outcomes)
+        values = [outcome.value if isinstance(outcome, Done) else outcome for outcome in outcomes]
+        self._answer(list(zip((job.future for job in jobs), values, strict=True)), news=news)
+
+    def _commit_job(self, job: _Job) -> None:
         try:
             done: Done[Any] = self._database.transact(job.fn)
         except BaseException as exc:  # noqa: BLE001 (the border of the thread: whoever waits gets it)

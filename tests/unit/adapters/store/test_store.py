@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 from gpurun.adapters.store import PostgresStore, SqliteStore, adopt, identity, open_store, verify_audit
 from gpurun.domain.delivery import Delivery
@@ -258,6 +258,43 @@ async def test_a_burst_shares_few_commits(store_url, clock, chance, monkeypatch)
         answers = await asyncio.gather(*(store.accept(a_delivery(f"guid-{number}")) for number in range(600)))
         assert answers == [True] * 600
         assert 3 <= commits <= 10
+
+
+async def test_writes_that_wait_share_a_commit_and_one_that_fails_takes_no_other_along(tmp_path, clock, chance):
+    async with SqliteStore(tmp_path / "a.sqlite", clock=clock, chance=chance) as store:
+        commits, busy, go = [], threading.Event(), threading.Event()
+
+        def block(tx):
+            busy.set()
+            assert go.wait(10)
+
+        def add(number):
+            def fn(tx):
+                tx.add_run(a_run(f"run-{number}"))
+                if number == 3:
+                    raise StoreBusy("three")
+                if number == 5:
+                    tx.add_run(a_run("run-4"))
+                return number
+
+            return fn
+
+        first = asyncio.ensure_future(store.write(block))
+        await asyncio.to_thread(busy.wait, 10)
+        event.listen(store._here.database._writer, "commit", commits.append)
+        writes = [asyncio.ensure_future(store.write(add(number))) for number in range(8)]
+        await asyncio.sleep(0)
+        writes[6].cancel()
+        await asyncio.sleep(0)
+        go.set()
+        answers = await asyncio.gather(first, *writes, return_exceptions=True)
+        assert [type(answer) for answer in answers if isinstance(answer, BaseException)] == [
+            StoreBusy, Bug, asyncio.CancelledError,
+        ]  # fmt: skip
+        assert [answer for answer in answers if isinstance(answer, int)] == [0, 1, 2, 4, 7]
+        kept = await store.read(lambda tx: sorted(run.id for run in tx.latest_runs(limit=99)))
+        assert kept == ["run-0", "run-1", "run-2", "run-4", "run-7"]
+        assert len(commits) == 2  # of `block`, and of all the others
 
 
 KILLED = """
