@@ -13,8 +13,9 @@ from pathlib import Path
 
 from bench.harness import Figure, compare, seconds
 from gpurun.adapters.local import LocalForge
+from gpurun.cli.follow import carry_out
 from gpurun.cli.logs import log_trouble_only
-from gpurun.cli.run import carry_out, local_request
+from gpurun.cli.run import local_request
 from gpurun.domain.run import Verdict
 from gpurun.flow.request import request_run
 from gpurun.settings import Settings
@@ -34,13 +35,17 @@ jobs:
 class Silent:
     """A screen that nobody looks at."""
 
+    broken = False
+
     def starts(self, *_: object) -> None: ...
 
     def shows(self, *_: object) -> None: ...
 
-    def cancels(self) -> None: ...
+    def notes(self, *_: object) -> None: ...
 
     def ends(self, *_: object) -> None: ...
+
+    def fails(self, *_: object) -> None: ...
 
 
 def main() -> list[Figure]:

@@ -57,6 +57,9 @@ class House:
     worker: Worker
     uplinks: UnixUplinks
     links: Links
+    providers: Mapping[str, Provider]
+    state: Path
+    """The folder of what is this house's alone."""
 
     async def live(self, stop: anyio.Event) -> None:
         """Carries out what is due until `stop`; running jobs go on without us."""
@@ -75,9 +78,15 @@ class Folders:
     cache: Path
 
     def made(self) -> Folders:
-        """They exist afterwards, for their owner only."""
-        for folder in (self.state, self.cache):
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        """They exist afterwards, for their owner only. Raises UserError."""
+        try:
+            for folder in (self.state, self.cache):
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise UserError(
+                f"The state folder {self.state} cannot be made: {error.strerror}.",
+                hint="Set GPURUN_STATE_DIR to a folder that this user may write to.",
+            ) from error
         return self
 
 
@@ -87,10 +96,9 @@ def server_folders(settings: Settings) -> Folders:
     return Folders(state=state, cache=state)
 
 
-def local_folders(settings: Settings, chance: Chance) -> Folders:
-    """A state folder for one `gpurun run`, caches for all of them."""
-    state = settings.state_dir or Path(os.getenv("XDG_STATE_HOME") or Path.home() / ".local/state") / "gpurun"
-    return Folders(state=state / "runs" / chance.ulid(), cache=state)
+def local_home(settings: Settings) -> Path:
+    """Where all `gpurun run` of this user keep their caches and, under `runs/`, their state."""
+    return settings.state_dir or Path(os.getenv("XDG_STATE_HOME") or Path.home() / ".local/state") / "gpurun"
 
 
 @asynccontextmanager
@@ -98,25 +106,32 @@ async def open_server(settings: Settings) -> AsyncIterator[House]:
     """The house of `gpurun serve`."""
     from gpurun.adapters.github import GitHubForge  # a second of imports that `gpurun run` does without
 
+    require_app(settings)
+    key = private_key(settings)
     folders = server_folders(settings).made()
     clock = SystemClock()
     forge = GitHubForge(
         app_id=settings.github_app_id,
-        private_key=private_key(settings),
+        private_key=key,
         api_url=settings.github_api_url,
         git_url=settings.github_url,
         clock=clock,
     )
     async with AsyncExitStack() as stack:
         stack.push_async_callback(forge.close)
+        forge.require_key()
         yield await open_house(stack, settings, folders, forge)
 
 
 @asynccontextmanager
-async def open_local(settings: Settings, forge: LocalForge) -> AsyncIterator[House]:
-    """The house of one `gpurun run`. A server's database is not its own: it would carry out the server's work."""
+async def open_local(settings: Settings, forge: LocalForge, *, state: Path | None = None) -> AsyncIterator[House]:
+    """The house of one `gpurun run`, with a state folder of its own or that of a run that is to be ended.
+
+    A server's database is not its own: it would carry out the server's work.
+    """
     settings = settings.model_copy(update={"database_url": SecretStr("")})
-    folders = local_folders(settings, SystemChance()).made()
+    home = local_home(settings)
+    folders = Folders(state=state or home / "runs" / SystemChance().ulid(), cache=home).made()
     async with AsyncExitStack() as stack:
         yield await open_house(stack, settings, folders, forge)
 
@@ -180,6 +195,8 @@ async def open_house(stack: AsyncExitStack, settings: Settings, folders: Folders
         worker=worker,
         uplinks=uplinks,
         links=links,
+        providers=providers,
+        state=folders.state,
     )
 
 
@@ -215,14 +232,32 @@ def provider_values(settings: Settings) -> Mapping[str, Mapping[str, object]]:
 
 
 def private_key(settings: Settings) -> SecretStr:
-    """The App's key, from the setting or its file. Raises UserError when there is none."""
-    if settings.github_private_key_file is not None:
-        return SecretStr(settings.github_private_key_file.read_text("utf-8"))
+    """The App's key, from its file or the setting. Raises UserError when there is none."""
+    file = settings.github_private_key_file
+    if file is not None:
+        try:
+            return SecretStr(file.read_text("utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise UserError(f"The GitHub App's private key {file} cannot be read: {why}.") from error
     if not settings.github_private_key.get_secret_value():
         raise UserError(
             "The GitHub App's private key is not set.", hint="Set GPURUN_GITHUB_PRIVATE_KEY_FILE to its .pem file."
         )
     return settings.github_private_key
+
+
+def require_app(settings: Settings) -> None:
+    """What a server cannot do without. Raises UserError."""
+    if settings.github_app_id <= 0:
+        raise UserError(
+            "The GitHub App's id is not set.", hint="Set GPURUN_GITHUB_APP_ID to the number on the App's settings page."
+        )
+    if not settings.webhook_secret.get_secret_value():
+        raise UserError(
+            "The webhook secret is not set, so no delivery could be believed.",
+            hint="Set GPURUN_WEBHOOK_SECRET to the secret on the App's settings page.",
+        )
 
 
 def links_of(settings: Settings, forge: Forge) -> Links:

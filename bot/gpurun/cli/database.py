@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from gpurun.adapters import store
+from gpurun.cli.environment import read_settings
 from gpurun.domain.errors import GpurunError
-from gpurun.settings import Settings
 from gpurun.wiring import server_folders
 
 
@@ -60,7 +60,7 @@ def verify_audit() -> int:
 
 def where() -> str | Path:
     """The database that `gpurun serve` with the same settings uses."""
-    settings = Settings()
+    settings = read_settings()
     url = settings.database_url.get_secret_value()
     return url or server_folders(settings).state / "gpurun.db"
 

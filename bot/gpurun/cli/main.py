@@ -12,7 +12,10 @@ import gpurun
 EXIT_CODES = """
 \b
 Exit codes: 0 passed, 1 failed or timeout, 2 usage, config or refused,
-3 lost, 130 cancelled.
+3 lost (no Docker Engine answers, or it failed), 130 cancelled.
+\b
+Ctrl-C asks the job to stop, a second one removes its container, a third one
+leaves at once. What a killed `gpurun run` left is removed by the next one.
 """
 
 
@@ -33,12 +36,21 @@ def cli() -> None:
     default=Path(),
     help="A folder inside the git checkout to run from. Default: the current folder.",
 )
+@click.option(
+    "--artifacts",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write artifacts into this folder. Default: one of the run's own, which is named at the end.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object; the log goes to stderr.")
-def run(job: str, checkout: Path, as_json: bool) -> None:  # noqa: FBT001 (click passes flags like this)
+def run(job: str, checkout: Path, artifacts: Path | None, as_json: bool) -> None:  # noqa: FBT001 (click passes flags like this)
     """Run JOB of this checkout in a container, without GitHub."""
-    from gpurun.cli.run import Output, run_job
+    try:
+        from gpurun.cli.run import Output, Wish, run_job
 
-    sys.exit(run_job(job, checkout, Output.JSON if as_json else Output.PEOPLE))
+        wish = Wish(job=job, checkout=checkout, artifacts_dir=artifacts)
+        sys.exit(run_job(wish, Output.JSON if as_json else Output.PEOPLE))
+    except KeyboardInterrupt:  # while it was still loading
+        sys.exit(130)
 
 
 @cli.command()

@@ -2,38 +2,40 @@
 
 from __future__ import annotations
 
-import getpass
-import signal
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 import anyio
-import click
 
 from gpurun.adapters.local import LocalForge
 from gpurun.adapters.local.checkout import LocalState
+from gpurun.cli.artifacts import usable_folder, write_artifacts
+from gpurun.cli.environment import read_settings
+from gpurun.cli.follow import carry_out
+from gpurun.cli.interrupts import Interrupted, Interrupts, listening
+from gpurun.cli.leftovers import clear_leftovers, mark_ended
 from gpurun.cli.logs import log_trouble_only
 from gpurun.cli.screen import JsonScreen, PeopleScreen, Screen
-from gpurun.cli.serve import first_of_ours
+from gpurun.cli.trouble import first_of_ours, tell
 from gpurun.cli.validate import show_config_error
+from gpurun.cli.who import who
 from gpurun.command.parse import suggest
-from gpurun.domain.errors import ConfigError, GpurunError, UserError
+from gpurun.domain.errors import ConfigError, GpurunError, ProviderUnavailable, UserError
 from gpurun.domain.ids import CommitSha, JobName
-from gpurun.domain.run import AttemptState, RunState, Verdict
-from gpurun.domain.stream import StreamName
-from gpurun.flow.facts import gather
-from gpurun.flow.request import LocalRequest, request_cancel, request_run
+from gpurun.domain.plan import Resources
+from gpurun.domain.run import Verdict
+from gpurun.flow.request import LocalRequest, request_run
 from gpurun.plan.load import job_names, load
-from gpurun.ports.store import Tx
-from gpurun.report.facts import RunFacts
+from gpurun.report.terminal import no_run_result
 from gpurun.settings import Settings
 from gpurun.wiring import House, open_local
 
 CONFIG_PATH = ".gpurun.yml"
 CONFIG_MAX_BYTES = 64 * 1024
-LOOK_EVERY_S = 0.1
-"""How late a line of the log is shown at most."""
-READ_BYTES = 1024 * 1024
+LEFTOVERS_LIMIT_S = 5.0
+"""How long clearing up after earlier runs may outlast this one; the next `gpurun run` goes on with it."""
+NOTHING_RAN = "Cancelled before anything ran."
 
 EXIT_CODES = {
     Verdict.PASSED: 0,
@@ -52,42 +54,92 @@ class Output(StrEnum):
     JSON = "json"
 
 
-def run_job(job: str, checkout: Path, output: Output) -> int:
-    """The exit code of the run."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What was typed."""
+
+    job: str
+    checkout: Path
+    artifacts_dir: Path | None
+    """None: in the state folder of the run."""
+
+
+def run_job(wish: Wish, output: Output) -> int:
+    """The exit code of the run, or of why there was none."""
     log_trouble_only()
     screen: Screen = JsonScreen() if output is Output.JSON else PeopleScreen()
     try:
-        return anyio.run(_run, job, checkout, screen, backend_options={"use_uvloop": True})
-    except GpurunError as error:
-        return _refused(error, checkout)
-    except BaseExceptionGroup as group:
-        ours = first_of_ours(group)
+        return anyio.run(_run, wish, screen, backend_options={"use_uvloop": True})
+    except (GpurunError, BaseExceptionGroup) as error:
+        ours = first_of_ours(error)
         if ours is None:
             raise
-        return _refused(ours, checkout)
+    verdict, reason = _without_a_run(ours)
+    _tell(ours, wish.checkout)
+    screen.fails(no_run_result(wish.job, verdict, reason=reason, detail=str(ours)))
+    return EXIT_CODES[verdict]
 
 
-def _refused(error: GpurunError, checkout: Path) -> int:
+def _without_a_run(error: GpurunError) -> tuple[Verdict, str]:
+    """The verdict, and the reason in a word, of a command that came to no verdict of a run."""
+    match error:
+        case Interrupted():
+            return Verdict.CANCELLED, "asked"
+        case ConfigError():
+            return Verdict.REFUSED, "config"
+        case UserError():
+            return Verdict.REFUSED, "usage"
+        case ProviderUnavailable():
+            return Verdict.LOST, "no_engine"
+        case _:
+            return Verdict.LOST, "trouble"
+
+
+def _tell(error: GpurunError, checkout: Path) -> None:
     if isinstance(error, ConfigError):
         file = checkout / CONFIG_PATH
         show_config_error(error, file.read_bytes() if file.is_file() else None, CONFIG_PATH)
-        return 2
-    click.echo(f"gpurun run: {error}", err=True)
-    if isinstance(error, UserError) and error.hint:
-        click.echo(error.hint, err=True)
-    return 2 if isinstance(error, UserError) else 3
+    else:
+        tell("gpurun run", error)
 
 
-async def _run(job: str, checkout: Path, screen: Screen) -> int:
-    forge = LocalForge(checkout)
-    state = await forge.checkout_state()
-    sha = await forge.snapshot() if state.dirty else state.sha
-    request = await local_request(forge, state, sha, job)
-    screen.starts(job, state, sha)
-    async with open_local(Settings(), forge) as house:
-        run_id = await request_run(house.store, house.chance, request)
-        facts = await carry_out(house, run_id, screen)
-    screen.ends(facts)
+async def _run(wish: Wish, screen: Screen) -> int:
+    async with listening() as interrupts:
+        settings = read_settings()
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(_clear_leftovers, settings, screen)
+            code = await _request_and_run(wish, settings, screen, interrupts)
+            beside.cancel_scope.deadline = anyio.current_time() + LEFTOVERS_LIMIT_S
+        return code
+
+
+async def _clear_leftovers(settings: Settings, screen: Screen) -> None:
+    ended = await clear_leftovers(settings, who())
+    if ended:
+        screen.notes(f"Cleared up after {ended} earlier run{'s' if ended > 1 else ''} that had been killed.")
+
+
+async def _request_and_run(wish: Wish, settings: Settings, screen: Screen, interrupts: Interrupts) -> int:
+    if wish.artifacts_dir is not None:
+        usable_folder(wish.artifacts_dir)
+    forge = LocalForge(wish.checkout)
+    async with interrupts.ending_at(1, NOTHING_RAN):
+        state = await forge.checkout_state()
+        sha = await forge.snapshot() if state.dirty else state.sha
+        request = await local_request(forge, state, sha, wish.job)
+    screen.starts(wish.job, state, sha)
+    async with open_local(settings, forge) as house:
+        async with interrupts.ending_at(1, NOTHING_RAN):
+            await require_room(house, load(request.config_text or "").jobs[request.job].needs())
+            run_id = await request_run(house.store, house.chance, request)
+        facts = await carry_out(house, run_id, screen, interrupts=interrupts)
+        artifacts_dir = ""
+        if facts.artifacts:
+            folder = wish.artifacts_dir or house.state / "artifacts"
+            await write_artifacts(house.http.blobs, facts.artifacts, folder)
+            artifacts_dir = str(folder.resolve())
+        mark_ended(house.state)
+    screen.ends(facts, artifacts_dir)
     return EXIT_CODES[facts.run.verdict or Verdict.LOST]
 
 
@@ -97,57 +149,33 @@ async def local_request(forge: LocalForge, state: LocalState, sha: CommitSha, jo
     jobs = job_names(load(raw))
     if job not in jobs:
         meant = suggest(job, jobs)
-        guess = f" Did you mean {meant!r}?" if meant else ""
+        guess = f" Did you mean {meant!r}?" if meant in jobs else ""
         raise UserError(f"There is no job {job!r} in {CONFIG_PATH}.{guess}", hint=f"Jobs: {', '.join(jobs)}.")
     assert raw is not None  # `load` refuses a file that is not there
     return LocalRequest(
         repo=state.repo,
         job=JobName(job),
         sha=sha,
-        who=getpass.getuser(),
+        who=who(),
         config_text=raw.decode("utf-8", "surrogateescape"),
     )
 
 
-async def carry_out(house: House, run_id: str, screen: Screen) -> RunFacts:
-    """Runs the engine until the run has ended and nothing of it is left."""
-    stop = anyio.Event()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(house.live, stop)
-        tasks.start_soon(_cancel_on_signal, house, run_id, screen)
-        facts = await _follow(house, run_id, screen)
-        stop.set()
-        tasks.cancel_scope.cancel()
-    return facts
+async def require_room(house: House, needs: Resources) -> None:
+    """A local run does not wait for a machine that nobody will bring.
+
+    Raises: ProviderUnavailable without an engine, UserError when the machine lacks what the job needs.
+    """
+    for provider in house.providers.values():
+        if await provider.offers(needs):
+            return
+    asked = ", ".join(f"{name} {value:g}" for name, value in _asked(needs))
+    raise UserError(
+        f"The Docker Engine's machine does not have what the job needs: {asked}.",
+        hint="GPUs need NVIDIA's container runtime: `docker info` lists it under Runtimes." if needs.gpus else "",
+    )
 
 
-async def _follow(house: House, run_id: str, screen: Screen) -> RunFacts:
-    shown = 0
-    while True:
-        facts, piece = await house.store.read(lambda tx, at=shown: _view(tx, run_id, at, house))  # type: ignore[misc]
-        shown += len(piece)
-        screen.shows(facts, piece)
-        if not piece and _is_over(facts):
-            return facts
-        if not piece:
-            await house.store.committed(timeout_s=LOOK_EVERY_S)
-
-
-def _view(tx: Tx, run_id: str, offset: int, house: House) -> tuple[RunFacts, bytes]:
-    facts = gather(tx, run_id, house.links)
-    if facts.attempt is None:
-        return facts, b""
-    return facts, tx.read_stream(facts.attempt.id, StreamName.LOG, offset=offset, max_bytes=READ_BYTES)
-
-
-def _is_over(facts: RunFacts) -> bool:
-    left = [a for a in facts.attempts if a.state not in (AttemptState.GONE, AttemptState.VOID)]
-    return facts.run.state is RunState.ENDED and not left
-
-
-async def _cancel_on_signal(house: House, run_id: str, screen: Screen) -> None:
-    """Ctrl-C asks the engine to cancel; the container is gone before the command returns."""
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _ in signals:
-            screen.cancels()
-            await request_cancel(house.store, run_id, getpass.getuser())
+def _asked(needs: Resources) -> list[tuple[str, float]]:
+    every = [("GPUs", needs.gpus), ("CPUs", needs.cpus), ("memory in MiB", needs.memory_mib)]
+    return [(name, value) for name, value in every if value]

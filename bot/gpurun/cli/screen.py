@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from datetime import datetime
 from typing import Protocol
 
 from rich.console import Console
-from rich.markdown import Markdown
 from rich.status import Status
 from rich.text import Text
 
 from gpurun.adapters.local.checkout import LocalState
 from gpurun.domain.ids import CommitSha
-from gpurun.domain.run import RunState
+from gpurun.domain.run import Phase, RunState, Verdict
 from gpurun.report.facts import RunFacts
 from gpurun.report.headline import status
-from gpurun.report.terminal import render_terminal, run_result
+from gpurun.report.terminal import RunResult, render_terminal, run_result
+from gpurun.report.text import duration
 from gpurun.telemetry.clean import clean, whole_lines
 
 DIRTY_SHOWN = 3
+PEEK_BYTES = 4096
+OURS = "::gpurun:: "
+"""What lines of the agent in the log start with."""
+_STYLES = {Verdict.PASSED: "bold green", Verdict.CANCELLED: "bold yellow"}
+_AFTER_THE_LOG = (Phase.COLLECTING, Phase.FINISHED)
 
 
 class Screen(Protocol):
     """Told of everything in order."""
+
+    @property
+    def broken(self) -> bool:
+        """Nobody can read it any more: the pipe or the terminal was closed."""
+        ...
 
     def starts(self, job: str, state: LocalState, sha: CommitSha) -> None:
         """Before anything runs."""
@@ -32,12 +44,16 @@ class Screen(Protocol):
         """What is new: the state, and the next bytes of the log."""
         ...
 
-    def cancels(self) -> None:
-        """Somebody pressed Ctrl-C."""
+    def notes(self, sentence: str) -> None:
+        """Something about the command itself."""
         ...
 
-    def ends(self, facts: RunFacts) -> None:
+    def ends(self, facts: RunFacts, artifacts_dir: str) -> None:
         """After the container is gone."""
+        ...
+
+    def fails(self, result: RunResult) -> None:
+        """There was no run, or it was left. Why has been told on stderr."""
         ...
 
 
@@ -57,68 +73,169 @@ class _Lines:
         data, self._kept = self._kept, b""
         return clean(data)
 
+    def peek(self) -> str:
+        """What a progress bar shows now: the line that has not ended yet."""
+        return clean(self._kept[-PEEK_BYTES:])
+
+
+class _Console(Console):
+    """Goes quiet when nobody reads it any more, and says so."""
+
+    def __init__(self) -> None:
+        super().__init__(highlight=False, soft_wrap=True)
+        self.broken = False
+
+    def say(self, text: Text) -> None:
+        """A line, without markup."""
+        try:
+            self.print(text)
+        except OSError:  # the terminal is gone
+            self.give_up()
+
+    def on_broken_pipe(self) -> None:
+        """Instead of ending the process, which has a container to remove."""
+        self.give_up()
+
+    def give_up(self) -> None:
+        """Nothing is written from now on, not even by the interpreter's last flush."""
+        self.broken = self.quiet = True
+        _send_to_nowhere(sys.stdout.fileno())
+
+
+def _send_to_nowhere(descriptor: int) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
 
 class PeopleScreen:
     """Log on stdout; a status line below it on a terminal, or a line for each phase elsewhere."""
 
     def __init__(self) -> None:
-        self._console = Console(highlight=False, soft_wrap=True)
+        # what the terminal's encoding lacks is shown as `?`
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+        self._console = _Console()
         self._status: Status | None = None
         self._word = ""
+        self._since: datetime | None = None
         self._lines = _Lines()
+        self._weights = ""
+
+    @property
+    def broken(self) -> bool:
+        return self._console.broken
 
     def starts(self, job: str, state: LocalState, sha: CommitSha) -> None:
-        self._console.print(Text(f"gpurun {job} · {state.repo.name} at {sha[:12]}", style="bold"))
+        self._say(f"gpurun {job} · {state.repo.name} at {sha[:12]}", "bold")
         if state.dirty:
-            shown = ", ".join(state.dirty[:DIRTY_SHOWN])
+            shown = ", ".join(clean(name.encode("utf-8", "replace")) for name in state.dirty[:DIRTY_SHOWN])
             more = f" and {len(state.dirty) - DIRTY_SHOWN} more" if len(state.dirty) > DIRTY_SHOWN else ""
-            self._console.print(
-                Text(f"Uncommitted changes are part of this run ({shown}{more}): a snapshot, not HEAD.", style="yellow")
+            self._say(
+                f"Uncommitted changes are part of this run ({shown}{more}): a snapshot, not {state.sha[:12]}.", "yellow"
             )
         if self._console.is_terminal:
             self._status = self._console.status("")
             self._status.start()
 
     def shows(self, facts: RunFacts, piece: bytes) -> None:
-        self._print(self._lines.take(piece))
+        text = self._lines.take(piece)
+        late = facts.attempt is not None and facts.attempt.phase in _AFTER_THE_LOG
+        if late:
+            self._log(text)
+        self._state(facts)
+        if not late:
+            self._log(text)
+
+    def notes(self, sentence: str) -> None:
+        self._say(sentence, "yellow")
+
+    def ends(self, facts: RunFacts, artifacts_dir: str) -> None:
+        self._log(self._lines.rest())
+        self._stop()
+        report = render_terminal(facts, artifacts_dir=artifacts_dir)
+        self._say("")
+        self._say(report.headline, _STYLES.get(facts.run.verdict or Verdict.LOST, "bold red"))
+        for part in (report.because, report.table):
+            if part:
+                self._say(part)
+
+    def fails(self, result: RunResult) -> None:
+        self._stop()
+
+    def _state(self, facts: RunFacts) -> None:
+        if facts.run.state is RunState.ENDED:
+            return
         now = status(facts)
         word = f"{now.word}: {clean(now.note.encode())}" if now.note else now.word
-        if word == self._word or facts.run.state is RunState.ENDED:
-            return
-        self._word = word
+        changed = word != self._word
+        if changed:
+            self._word, self._since = word, facts.now
         if self._status is not None:
-            self._status.update(Text(word))
-        elif not now.note.startswith("pulling"):
-            self._console.print(Text(f"· {word}", style="dim"))
+            self._status.update(self._line(facts))
+        elif changed and not now.note.startswith(("pulling", "unpacking")):
+            self._say(f"· {word}", "dim")
 
-    def cancels(self) -> None:
-        self._console.print(Text("Stopping; the container goes first.", style="yellow"))
+    def _line(self, facts: RunFacts) -> Text:
+        """State, how long it has been so, and what the job's progress bar shows."""
+        lasted = (facts.now - self._since).total_seconds() if self._since else 0.0
+        phase = facts.attempt.phase if facts.attempt else None
+        doing = self._weights if phase is Phase.WEIGHTS else self._lines.peek()
+        parts = [self._word, duration(lasted) if lasted >= 1 else "", doing]
+        text = Text(" · ".join(part for part in parts if part), no_wrap=True, overflow="ellipsis", end="")
+        text.truncate(max(20, self._console.width - 4), overflow="ellipsis")
+        return text
 
-    def ends(self, facts: RunFacts) -> None:
-        self._print(self._lines.rest())
+    def _log(self, text: str) -> None:
+        if not text:
+            return
+        shown = Text()
+        for line in text.removesuffix("\n").split("\n"):
+            if line.startswith(OURS + "weights "):
+                self._weights = line.removeprefix(OURS + "weights ")
+            shown.append(line + "\n", "dim" if line.startswith(OURS) else "")
+        shown.right_crop(1)
+        self._console.say(shown)
+
+    def _say(self, text: str, style: str = "") -> None:
+        self._console.say(Text(text, style))
+
+    def _stop(self) -> None:
         if self._status is not None:
             self._status.stop()
-        self._console.print()
-        self._console.print(Markdown(render_terminal(facts)))
-
-    def _print(self, text: str) -> None:
-        if text:
-            self._console.print(Text(text.removesuffix("\n")))
+            self._status = None
 
 
 class JsonScreen:
-    """The raw log on stderr, one JSON object on stdout."""
+    """The log on stderr, raw unless that is a terminal; one JSON object on stdout."""
+
+    def __init__(self) -> None:
+        self.broken = False
+        self._lines = _Lines() if sys.stderr.isatty() else None
 
     def starts(self, job: str, state: LocalState, sha: CommitSha) -> None:
         del job, state, sha
 
     def shows(self, facts: RunFacts, piece: bytes) -> None:
         del facts
-        sys.stderr.buffer.write(piece)
-        sys.stderr.flush()
+        self._write(piece if self._lines is None else self._lines.take(piece).encode())
 
-    def cancels(self) -> None:
-        """The result will say it."""
+    def notes(self, sentence: str) -> None:
+        self._write(f"{sentence}\n".encode())
 
-    def ends(self, facts: RunFacts) -> None:
-        sys.stdout.write(run_result(facts).model_dump_json(indent=2) + "\n")
+    def ends(self, facts: RunFacts, artifacts_dir: str) -> None:
+        if self._lines is not None:
+            self._write(self._lines.rest().encode())
+        self.fails(run_result(facts, artifacts_dir=artifacts_dir))
+
+    def fails(self, result: RunResult) -> None:
+        sys.stdout.write(result.model_dump_json(indent=2) + "\n")
+
+    def _write(self, data: bytes) -> None:
+        if not data or self.broken:
+            return
+        try:
+            sys.stderr.buffer.write(data)
+            sys.stderr.flush()
+        except OSError:
+            self.broken = True
+            _send_to_nowhere(sys.stderr.fileno())

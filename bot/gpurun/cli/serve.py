@@ -7,12 +7,13 @@ import signal
 from collections.abc import Iterator
 
 import anyio
-import click
 import structlog
 import uvicorn
 from fastapi import FastAPI
 
+from gpurun.cli.environment import read_settings
 from gpurun.cli.logs import log_as_json
+from gpurun.cli.trouble import first_of_ours, tell
 from gpurun.domain.errors import GpurunError, UserError
 from gpurun.http.server import build_app
 from gpurun.settings import Settings
@@ -28,33 +29,14 @@ def serve() -> int:
     """Until SIGTERM or SIGINT. Exit code 2: it could not start, and says why."""
     log_as_json()
     try:
-        anyio.run(_serve, Settings(), backend_options={"use_uvloop": True})
-    except GpurunError as error:
-        return _could_not_start(error)
-    except BaseExceptionGroup as group:
-        ours = first_of_ours(group)
+        anyio.run(_serve, read_settings(), backend_options={"use_uvloop": True})
+    except (GpurunError, BaseExceptionGroup) as error:
+        ours = first_of_ours(error)
         if ours is None:
             raise
-        return _could_not_start(ours)
+        tell("gpurun serve", ours)
+        return 2
     return 0
-
-
-def first_of_ours(group: BaseExceptionGroup[BaseException]) -> GpurunError | None:
-    """The GpurunError in it, when nothing else is in it."""
-    ours, others = group.split(GpurunError)
-    while ours is not None and others is None:
-        first = ours.exceptions[0]
-        if isinstance(first, GpurunError):
-            return first
-        ours = first if isinstance(first, BaseExceptionGroup) else None
-    return None
-
-
-def _could_not_start(error: GpurunError) -> int:
-    click.echo(f"gpurun serve: {error}", err=True)
-    if isinstance(error, UserError) and error.hint:
-        click.echo(error.hint, err=True)
-    return 2
 
 
 async def _serve(settings: Settings) -> None:

@@ -30,6 +30,7 @@ INTAKE_POISON = "intake.poison"
 # a request without a comment
 REQUEST_RUN = "request.run"
 REQUEST_CANCEL = "request.cancel"
+REQUEST_END = "request.end"
 # run
 RUN_GIT_SOURCE = "run.git_source"
 RUN_GIT_FETCH = "run.git_fetch"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.ids import CommitSha, JobName
-from gpurun.domain.run import AuditEntry, Run
+from gpurun.domain.run import AuditEntry, Result, ResultKind, Run
 from gpurun.flow import edges, failpoints
 from gpurun.ports.clock import Chance
 from gpurun.ports.store import Store, Tx
@@ -56,3 +56,16 @@ async def request_run(store: Store, chance: Chance, request: LocalRequest) -> st
 async def request_cancel(store: Store, run_id: str, who: str) -> None:
     """Silent when the run has ended."""
     await edges.commit(store, failpoints.REQUEST_CANCEL, lambda tx: tx.ask_cancel(run_id, who))
+
+
+async def request_end(store: Store, run_id: str, who: str) -> None:
+    """Like a cancel, but the job gets no time to end by itself: its instance is destroyed at once."""
+
+    def end(tx: Tx) -> None:
+        tx.ask_cancel(run_id, who)
+        result = Result(kind=ResultKind.CANCELLED, reason="asked", detail=f"Cancelled by {who}.")
+        for attempt in tx.attempts(run_id):
+            if attempt.result is None:
+                tx.set_result(attempt.id, result)
+
+    await edges.commit(store, failpoints.REQUEST_END, end)

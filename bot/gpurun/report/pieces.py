@@ -59,19 +59,24 @@ def _model(model: ModelPin, hub_url: str) -> str:
 
 def times(facts: RunFacts) -> str:
     """One row: how long each step took. Empty before there was an attempt."""
+    known = spans(facts)
+    if not known:
+        return ""
+    return table(tuple(name for name, _ in known), tuple(took for _, took in known))
+
+
+def spans(facts: RunFacts) -> list[tuple[str, str]]:
+    """Each step that was seen and how long it took, `("boot", "0.5 s")`. Empty before there was an attempt."""
     attempt = facts.attempt
     if attempt is None:
-        return ""
+        return []
     cells = [
         ("plan and queue", between(facts.run.created_at, attempt.created_at)),
         ("boot", between(attempt.created_at, attempt.claimed_at)),
         *_steps(attempt),
         ("clear up", between(attempt.destroy_asked_at, attempt.gone_at)),
     ]
-    known = [(name, took) for name, took in cells if took]
-    if not known:
-        return ""
-    return table(tuple(name for name, _ in known), tuple(took for _, took in known))
+    return [(name, took) for name, took in cells if took]
 
 
 def _steps(attempt: Attempt) -> list[tuple[str, str]]:
@@ -121,8 +126,16 @@ def _cost_part(one: Cost) -> str:
 
 def metrics(summary: Summary | None) -> str:
     """One line for each GPU and one for the machine; what was not measured is not there."""
-    if summary is None or summary.samples == 0:
+    shown = metric_lines(summary)
+    if summary is None or not shown:
         return ""
+    return f"**Metrics** ({summary.samples} samples; low / mean / high)\n\n" + "\n".join(f"- {line}" for line in shown)
+
+
+def metric_lines(summary: Summary | None) -> list[str]:
+    """The same as plain text."""
+    if summary is None or summary.samples == 0:
+        return []
     lines = [_gpu(gpu) for gpu in summary.gpus[:MAX_ROWS]]
     lines.append(
         _joined(
@@ -132,10 +145,7 @@ def metrics(summary: Summary | None) -> str:
             _peak("disk", summary.disk_mib, None),
         )
     )
-    shown = [line for line in lines if line]
-    if not shown:
-        return ""
-    return f"**Metrics** ({summary.samples} samples; low / mean / high)\n\n" + "\n".join(f"- {line}" for line in shown)
+    return [line for line in lines if line]
 
 
 def _gpu(gpu: GpuSummary) -> str:

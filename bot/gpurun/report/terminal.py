@@ -2,30 +2,105 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pydantic import BaseModel
 
+from gpurun.domain.plan import ModelPin
+from gpurun.domain.run import Verdict
+from gpurun.domain.telemetry import Cost
 from gpurun.report import pieces
 from gpurun.report.comment import title
 from gpurun.report.facts import RunFacts
-from gpurun.report.text import code, prose
+from gpurun.report.text import duration, one_line, size, usd
 from gpurun.report.why import why
 
+_INDENT = "  "
+_NAME_WIDTH = 11
 
-def render_terminal(facts: RunFacts) -> str:
-    """Markdown without HTML: verdict, why, pins, times, cost, metrics, artifacts. The log was shown before."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TerminalReport:
+    """Clean plain text; nothing in it is cut to the width of the terminal, so that digests can be copied."""
+
+    headline: str
+    because: str
+    """Why it did not pass, with the line of the log that says most. Empty when it passed."""
+    table: str
+    """A name and a value on each line: pins, times, cost, metrics, artifacts."""
+
+
+def render_terminal(facts: RunFacts, *, artifacts_dir: str = "") -> TerminalReport:
+    """`artifacts_dir`: where they were written to. The log was shown before."""
     said = why(facts)
-    parts = [
-        f"### {title(facts)}",
-        prose(said.sentence, 1500),
-        code(said.evidence),
-        pieces.pins(facts),
-        pieces.times(facts),
-        pieces.attempts(facts),
-        pieces.cost(facts),
-        pieces.metrics(facts.summary),
-        pieces.artifacts(facts),
+    evidence = [_INDENT + one_line(said.evidence)] if said.evidence else []
+    rows = [*_pins(facts), *_times(facts), *_attempts(facts), *_cost(facts), *_metrics(facts)]
+    rows += _artifacts(facts, artifacts_dir)
+    return TerminalReport(
+        headline=one_line(title(facts)),
+        because="\n".join([one_line(said.sentence, 1500), *evidence]) if said.sentence else "",
+        table="\n".join(f"{_INDENT}{name:<{_NAME_WIDTH}}{value}" for name, value in rows),
+    )
+
+
+Rows = list[tuple[str, str]]
+
+
+def _pins(facts: RunFacts) -> Rows:
+    run = facts.run
+    tree = f" (tree {run.pins.tree})" if run.pins.tree else ""
+    rows = [("commit", f"{run.sha}{tree}")]
+    if run.plan is not None:
+        rows.append(("image", one_line(run.plan.image)))
+    models = run.plan.models if run.plan is not None else run.pins.models
+    rows += [("model", _model(model)) for model in models]
+    if run.plan_digest:
+        rows.append(("plan", run.plan_digest))
+    return rows
+
+
+def _model(model: ModelPin) -> str:
+    files = "1 file" if len(model.files) == 1 else f"{len(model.files)} files"
+    return one_line(f"{model.id}@{model.revision}, {files}, {size(sum(file.size for file in model.files))}")
+
+
+def _times(facts: RunFacts) -> Rows:
+    spans = pieces.spans(facts)
+    return [("time", " · ".join(f"{name} {took}" for name, took in spans))] if spans else []
+
+
+def _attempts(facts: RunFacts) -> Rows:
+    """What became of earlier tries; nothing when there was one."""
+    if len(facts.attempts) < 2:
+        return []
+    return [
+        (f"attempt {one.number}", one_line(f"{one.result.kind}: {one.result.detail}" if one.result else "no result"))
+        for one in facts.attempts
     ]
-    return "\n\n".join(part for part in parts if part)
+
+
+def _cost(facts: RunFacts) -> Rows:
+    if not facts.costs or facts.attempt is None:
+        return []
+    total = usd(sum(one.usd_micro for one in facts.costs))
+    source = "declared price" if facts.costs[-1].declared else "price"
+    return [("cost", f"{total} = {' + '.join(map(_part, facts.costs))}; {source} of {facts.attempt.offer.label}")]
+
+
+def _part(one: Cost) -> str:
+    return f"{duration(one.elapsed.total_seconds())} × {usd(one.usd_per_hour_micro)}/h"
+
+
+def _metrics(facts: RunFacts) -> Rows:
+    lines = pieces.metric_lines(facts.summary)
+    return [("metrics" if number == 0 else "", one_line(line)) for number, line in enumerate(lines)]
+
+
+def _artifacts(facts: RunFacts, folder: str) -> Rows:
+    if not facts.artifacts:
+        return []
+    files = [("", f"{_INDENT}{one_line(one.path)}  {size(one.size)}") for one in facts.artifacts]
+    return [("artifacts", one_line(folder) or f"{len(files)} kept"), *files]
 
 
 class ModelResult(BaseModel):
@@ -38,7 +113,10 @@ class ModelResult(BaseModel):
 
 
 class RunResult(BaseModel):
-    """What `gpurun run --json` prints. Keys are only ever added."""
+    """What `gpurun run --json` prints, always and whole. Keys are only ever added.
+
+    What is not known is empty or null: a run that was refused before it had a row has no `run` and no `commit`.
+    """
 
     run: str
     repo: str
@@ -62,9 +140,11 @@ class RunResult(BaseModel):
     log_bytes: int
     artifacts: dict[str, str]
     """sha256 by path."""
+    artifacts_dir: str
+    """The folder that the artifacts were written to; empty when there are none."""
 
 
-def run_result(facts: RunFacts) -> RunResult:
+def run_result(facts: RunFacts, *, artifacts_dir: str = "") -> RunResult:
     """Of a run that has ended."""
     run, attempt = facts.run, facts.attempt
     models = run.plan.models if run.plan else run.pins.models
@@ -92,4 +172,31 @@ def run_result(facts: RunFacts) -> RunResult:
         usd_declared=any(cost.declared for cost in facts.costs),
         log_bytes=facts.log_size,
         artifacts={artifact.path: artifact.sha256 for artifact in facts.artifacts},
+        artifacts_dir=artifacts_dir,
+    )
+
+
+def no_run_result(job: str, verdict: Verdict, *, reason: str, detail: str) -> RunResult:
+    """Of a command that ended before there was a run."""
+    return RunResult(
+        run="",
+        repo="",
+        job=job,
+        commit="",
+        tree=None,
+        image=None,
+        models=[],
+        plan_digest="",
+        result_key="",
+        verdict=verdict.value,
+        reason=reason,
+        detail=detail,
+        exit_code=None,
+        attempts=0,
+        duration_s=0.0,
+        usd="0",
+        usd_declared=False,
+        log_bytes=0,
+        artifacts={},
+        artifacts_dir="",
     )

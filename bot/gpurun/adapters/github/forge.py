@@ -47,7 +47,8 @@ class GitHubForge:
         self._git_url = git_url.rstrip("/")
         self._clock = clock
         self._transport = client.SharedTransport(transport or client.open_transport(api_url))
-        app = client.make(AppAuth(app_id, private_key, clock), api_url=api_url, transport=self._transport)
+        self._auth = AppAuth(app_id, private_key, clock)
+        app = client.make(self._auth, api_url=api_url, transport=self._transport)
         self._app = client.Calls(app)
         self._tokens = Tokens(app, clock)
         self._installations: dict[int, client.Calls] = {}
@@ -56,6 +57,10 @@ class GitHubForge:
     async def close(self) -> None:
         """Lets the connections go."""
         await self._transport.close()
+
+    def require_key(self) -> None:
+        """Says at once, without a call, that the private key is none. Raises: ForgeRefused 401."""
+        self._auth.json_web_token()
 
     async def bot_login(self) -> str:
         """`<slug>[bot]`, who our comments are by. Asked once, with the App's own key: also a check of the settings."""

@@ -1,0 +1,72 @@
+"""Ctrl-C, SIGTERM and a closed terminal, counted from the first moment of a command to its last."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+
+from gpurun.domain.errors import GpurunError
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupted(GpurunError):
+    """The command ends without a verdict of a run."""
+
+
+class Interrupts:
+    """How often somebody wanted the command to end."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._more = anyio.Event()
+
+    def add(self) -> None:
+        """Once more."""
+        self._count += 1
+        self._more.set()
+        self._more = anyio.Event()
+
+    async def reach(self, count: int) -> None:
+        """Returns when there were that many."""
+        while self._count < count:
+            await self._more.wait()
+
+    @asynccontextmanager
+    async def ending_at(self, count: int, message: str) -> AsyncIterator[None]:
+        """Cuts the block off when there were that many. Raises: Interrupted with the message then."""
+        cut_off = False
+
+        async with anyio.create_task_group() as tasks:
+
+            async def watch() -> None:
+                nonlocal cut_off
+                await self.reach(count)
+                cut_off = True
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(watch)
+            yield
+            cut_off = False
+            tasks.cancel_scope.cancel()
+        if cut_off:
+            raise Interrupted(message)
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[Interrupts]:
+    """No signal ends the process inside, so that what it began is cleared away."""
+    interrupts = Interrupts()
+    with anyio.open_signal_receiver(*SIGNALS) as signals:
+
+        async def count() -> None:
+            async for _ in signals:
+                interrupts.add()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(count)
+            yield interrupts
+            tasks.cancel_scope.cancel()
