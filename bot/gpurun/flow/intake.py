@@ -11,17 +11,18 @@ from dataclasses import dataclass
 import structlog
 
 from gpurun.command.allow import may
-from gpurun.command.grammar import help_text
+from gpurun.command.grammar import help_text, render
 from gpurun.command.parse import parse, suggest
 from gpurun.domain.command import Cancel, Command, Help, RunJob
 from gpurun.domain.delivery import Delivery, InboxState
-from gpurun.domain.errors import CommandError, ConfigError, ForgeRefused, Transient, UserError
+from gpurun.domain.errors import CommandError, ConfigError, ForgeRefused, UserError
 from gpurun.domain.forge import Comment, Permission, PullRequest, RepoRef
 from gpurun.domain.ids import JobName, RepoName
 from gpurun.domain.publication import Publication, PublicationKind
 from gpurun.domain.run import AuditEntry, Run
 from gpurun.flow import edges, failpoints
 from gpurun.flow.events import CommentCreated, comment_created
+from gpurun.flow.worker import Unreadable
 from gpurun.plan.load import job_names, load
 from gpurun.ports.clock import Chance
 from gpurun.ports.forge import Forge
@@ -32,7 +33,8 @@ CONFIG_PATH = ".gpurun.yml"
 CONFIG_MAX_BYTES = 64 * 1024
 CALL_TIMEOUT_S = 30.0
 MAX_TRIES = 5
-"""Failures to reach the forge after which a delivery is poison."""
+"""Failures of whatever kind after which a delivery is poison."""
+PREFIX = "/gpurun"
 
 log = structlog.get_logger()
 
@@ -63,6 +65,8 @@ class Seen:
     config_text: str | None
     config_error: UserError | None = None
     """The file could not even be fetched (too large)."""
+    jobs: tuple[str, ...] = ()
+    """The job names of the file; empty when there is no usable file (the run's check then says why)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +80,9 @@ class Intake:
     async def __call__(self, lease: Lease) -> None:
         """One step: read the delivery, ask the forge, commit."""
         row = await self.store.read(lambda tx: tx.inbox(lease.id))
+        if lease.tries >= MAX_TRIES:
+            await self._poison(lease, row.delivery)
+            return
         asked = understand(row.delivery)
         if isinstance(asked, NotForUs):
             await self._settle(lease, InboxState.IGNORED, asked.note)
@@ -85,15 +92,13 @@ class Intake:
         except ForgeRefused as refused:
             await self._settle(lease, InboxState.IGNORED, f"the forge refused: {refused}")
             return
-        except Transient as error:
-            if lease.tries + 1 < MAX_TRIES:
-                raise
-            await self._poison(lease, asked, error)
-            return
         if note := suspicious(asked, seen.comment):
             await self._settle(lease, InboxState.IGNORED, note)
             return
-        await edges.commit(self.store, failpoints.INTAKE_COMMIT, lambda tx: self._apply(tx, lease, asked, seen))
+        try:
+            await edges.commit(self.store, failpoints.INTAKE_COMMIT, lambda tx: self._apply(tx, lease, asked, seen))
+        except ValueError as error:  # a live run of a later version, which knows what to do with it
+            raise Unreadable(str(error)) from error
 
     async def _look(self, asked: Asked) -> Seen:
         repo, forge = asked.repo, self.forge
@@ -110,7 +115,12 @@ class Intake:
         )
         text, error = await self._config(repo, pull_request) if wants_config(asked) else (None, None)
         return Seen(
-            comment=comment, pull_request=pull_request, permission=permission, config_text=text, config_error=error
+            comment=comment,
+            pull_request=pull_request,
+            permission=permission,
+            config_text=text,
+            config_error=error,
+            jobs=jobs_of(text),
         )
 
     async def _config(self, repo: RepoRef, pull_request: PullRequest) -> tuple[str | None, UserError | None]:
@@ -133,6 +143,7 @@ class Intake:
         said: list[str] = []
         for index, parsed in enumerate(asked.parsed):
             if tx.take_command(asked.repo.name, seen.comment.id, index, lease.id):
+                tx.audit(entry(tx, seen, "command_taken", subject(asked), command=told(parsed)))
                 said += self._obey(tx, asked, seen, parsed)
         if said:
             self._publish(tx, asked, PublicationKind.REPLY, reply.join(said))
@@ -141,15 +152,13 @@ class Intake:
         """What has to be said about this line; the run's own comment says the rest."""
         if isinstance(parsed, CommandError):
             return [reply.error(parsed)]
-        if not seen.pull_request.open:
-            return [reply.closed()]
         match parsed:
             case Help():
-                return [help_text(jobs_of(seen))]
+                return [help_text(seen.jobs)]
             case Cancel():
                 return self._cancel(tx, asked, seen, parsed)
             case RunJob():
-                return self._run(tx, asked, seen, parsed)
+                return self._run(tx, asked, seen, parsed) if seen.pull_request.open else [reply.closed()]
 
     def _cancel(self, tx: Tx, asked: Asked, seen: Seen, command: Cancel) -> list[str]:
         live = [r for r in tx.live_runs(asked.repo, seen.pull_request.number) if command.job in (None, r.job)]
@@ -171,16 +180,15 @@ class Intake:
             command, permission=seen.permission, is_fork=pull_request.is_fork_of(asked.repo.name), own_run=False
         )
         if denied:
-            tx.audit(entry(tx, seen, "run_denied", f"repo:{asked.repo.name}#{pull_request.number}"))
+            tx.audit(entry(tx, seen, "run_denied", subject(asked)))
             return [reply.error(denied)]
         if seen.config_error is not None:
             return [reply.error(seen.config_error)]
-        jobs = jobs_of(seen)
-        if jobs and command.job not in jobs:
-            return [reply.unknown_job(command.job, jobs, suggest(command.job, jobs))]
-        live = tx.live_runs(asked.repo, pull_request.number)
-        for run in live:
-            if (run.job, run.sha) == (command.job, pull_request.head_sha):
+        if seen.jobs and command.job not in seen.jobs:
+            return [reply.unknown_job(command.job, seen.jobs, suggest(command.job, seen.jobs))]
+        for run in tx.live_runs(asked.repo, pull_request.number):
+            # nobody joins a run that was told to end: it would never answer them
+            if (run.job, run.sha) == (command.job, pull_request.head_sha) and run.cancel_at is None:
                 tx.also_asked(run.id, seen.comment.author)
                 tx.raise_rev(run.id, final=False, urgent=False)
                 tx.audit(entry(tx, seen, "run_joined", f"run:{run.id}"))
@@ -234,12 +242,20 @@ class Intake:
         log.info("delivery_settled", inbox=lease.id, state=state, note=note)
         await edges.commit(self.store, failpoints.INTAKE_SETTLE, lambda tx: tx.settle_inbox(lease, state, note[:500]))
 
-    async def _poison(self, lease: Lease, asked: Asked, error: Transient) -> None:
-        log.error("delivery_poisoned", inbox=lease.id, error=str(error))
+    async def _poison(self, lease: Lease, delivery: Delivery) -> None:
+        """Whatever keeps failing ends here: the comments behind it wait for it, and its author for a word."""
+        log.error("delivery_poisoned", inbox=lease.id, guid=delivery.guid, tries=lease.tries)
+        asked = addressed(delivery)
 
         def apply(tx: Tx) -> None:
-            if tx.settle_inbox(lease, InboxState.POISON, str(error)[:500]):
+            if tx.settle_inbox(lease, InboxState.POISON, f"given up after {lease.tries} tries") and asked is not None:
                 self._publish(tx, asked, PublicationKind.REPLY, reply.gave_up())
+                about = {"comment": asked.event.comment.id}
+                tx.audit(
+                    AuditEntry(
+                        at=tx.now(), actor="engine", kind="delivery_poisoned", subject=subject(asked), data=about
+                    )
+                )
 
         await edges.commit(self.store, failpoints.INTAKE_POISON, apply)
 
@@ -258,10 +274,20 @@ def understand(delivery: Delivery) -> Asked | NotForUs:
     parsed = parse(event.comment.body or "")
     if not parsed:
         return NotForUs("no command")
-    repo = RepoRef(
-        installation_id=event.installation.id, name=RepoName(event.repository.full_name), id=event.repository.id
-    )
-    return Asked(event=event, repo=repo, parsed=parsed)
+    return Asked(event=event, repo=repo_of(event, event.installation.id), parsed=parsed)
+
+
+def addressed(delivery: Delivery) -> Asked | None:
+    """Who to answer when nothing could be done, without understanding a word; None when nobody waits for one."""
+    event = comment_created(delivery.body) if delivery.event == "issue_comment" else None
+    if event is None or event.installation is None or event.by_bot or PREFIX not in (event.comment.body or ""):
+        return None
+    return Asked(event=event, repo=repo_of(event, event.installation.id), parsed=())
+
+
+def repo_of(event: CommentCreated, installation_id: int) -> RepoRef:
+    """Where it was written."""
+    return RepoRef(installation_id=installation_id, name=RepoName(event.repository.full_name), id=event.repository.id)
 
 
 def suspicious(asked: Asked, comment: Comment) -> str:
@@ -281,22 +307,32 @@ def wants_config(asked: Asked) -> bool:
     return any(isinstance(p, (RunJob, Help)) for p in asked.parsed)
 
 
-def jobs_of(seen: Seen) -> tuple[str, ...]:
-    """The job names of the file; empty when there is no usable file (the run's check then says why)."""
-    if seen.config_text is None:
+def jobs_of(config_text: str | None) -> tuple[str, ...]:
+    """The job names of the file; empty when there is none or it cannot be used."""
+    if config_text is None:
         return ()
     try:
-        return job_names(load(seen.config_text))
+        return job_names(load(config_text))
     except ConfigError:
         return ()
 
 
-def entry(tx: Tx, seen: Seen, kind: str, subject: str) -> AuditEntry:
+def subject(asked: Asked) -> str:
+    """The pull request, for the audit log."""
+    return f"repo:{asked.repo.name}#{asked.event.issue.number}"
+
+
+def told(parsed: Command | CommandError) -> str:
+    """The command as we understood it."""
+    return f"not understood: {parsed}"[:200] if isinstance(parsed, CommandError) else render(parsed)
+
+
+def entry(tx: Tx, seen: Seen, kind: str, subject: str, **data: str) -> AuditEntry:
     """An audit row in the name of the commenter."""
     return AuditEntry(
         at=tx.now(),
         actor=f"@{seen.comment.author}",
         kind=kind,
         subject=subject,
-        data={"comment": seen.comment.id, "sha": seen.pull_request.head_sha},
+        data={"comment": seen.comment.id, "sha": seen.pull_request.head_sha, **data},
     )

@@ -47,5 +47,8 @@ def nothing_to_cancel(job: str | None) -> str:
 
 
 def gave_up() -> str:
-    """The forge did not answer, several times."""
-    return "GitHub did not answer several times, so this comment was not acted on. Write the command again."
+    """Reading the comment or its pull request failed, several times."""
+    return (
+        "This comment was not acted on: GitHub did not answer several times, or gpurun itself failed. "
+        "Write the command again."
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpurun.domain.errors import Bug
 from gpurun.domain.run import Verdict
 from tests.unit.flow.town import Town, open_town
 
@@ -248,3 +249,69 @@ async def test_a_suspended_installation_starts_nothing_and_breaks_nothing(town: 
     assert town.reactions(comment) == []
     await town.says("/gpurun smoke")
     assert len(await town.runs()) == 1
+
+
+async def test_nobody_joins_a_run_that_was_told_to_end(town: Town):
+    await town.says("/gpurun smoke")
+    await town.says("/gpurun cancel\n/gpurun smoke")
+    first, second = await town.runs()
+    assert (first.cancel_by, second.cancel_at) == ("alice", None)
+    assert [second.id in c.body for c in town.comments()] == [True]
+
+
+async def test_what_runs_on_a_closed_pull_request_can_be_cancelled(town: Town):
+    await town.says("/gpurun smoke")
+    town.alice.close(town.pull)
+    await town.says("/gpurun cancel")
+    (run,) = await town.runs()
+    assert run.cancel_by == "alice"
+    assert not any("closed" in c.body for c in town.comments())
+
+
+@pytest.mark.parametrize("error", [KeyError("no such thing"), Bug("impossible")])
+async def test_a_comment_that_always_breaks_us_is_answered_and_blocks_nobody(town: Town, monkeypatch, error):
+    async def broken(repo, login):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(town.forge, "permission", broken)
+        await town.says("/gpurun smoke")
+        for _ in range(8):
+            await town.later(minutes=2)
+    assert await town.runs() == ()
+    assert ["was not acted on" in c.body for c in town.comments()] == [True]
+    await town.says("/gpurun full")
+    assert [run.job for run in await town.runs()] == ["full"]
+    assert "delivery_poisoned" in [entry.kind for entry in await audit(town)]
+
+
+async def test_every_command_is_on_record(town: Town):
+    await town.says("/gpurun smoke\n/gpurun help\n/gpurun nothing\n/gpurun retry\n/gpurun cancel full")
+    taken = [str(entry.data["command"]) for entry in await audit(town) if entry.kind == "command_taken"]
+    assert taken[:3] == ["/gpurun smoke", "/gpurun help", "/gpurun nothing"]
+    assert taken[3].startswith("not understood: ")
+    assert taken[4] == "/gpurun cancel full"
+
+
+async def test_a_run_of_a_later_version_only_delays_the_comments_of_its_pull_request(town: Town):
+    await town.says("/gpurun full")
+    await set_state(town, "hibernating")
+    await town.says("/gpurun smoke")
+    for _ in range(8):
+        await town.later(minutes=2)
+    assert not any("was not acted on" in c.body for c in town.comments())
+    await set_state(town, "queued")
+    await town.later(minutes=2)
+    assert [run.job for run in await town.runs()] == ["full", "smoke"]
+
+
+async def set_state(town: Town, state: str) -> None:
+    """As another version of gpurun would."""
+    await town.store.write(
+        lambda tx: tx._connection.exec_driver_sql(f"UPDATE run SET state = '{state}', due_at = NULL")
+    )
+
+
+async def audit(town: Town):
+    """Of the pull request."""
+    return await town.store.read(lambda tx: tx.audit_of("repo:acme/train#1"))
