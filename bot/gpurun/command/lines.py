@@ -22,14 +22,19 @@ from markdown_it.token import Token
 INVISIBLE = "\u00ad\u180e\u200b\u200c\u200d\u2060\ufeff"
 """Zero-width characters: people paste them unknowingly."""
 
-MAX_PARAGRAPH = 16 * 1024
+MAX_PARAGRAPH = 4 * 1024
 """Characters of the paragraph around a command: inline Markdown can be quadratic in its length."""
+
+MAX_PARAGRAPHS = 4 * MAX_PARAGRAPH
+"""Characters of all paragraphs with commands in one comment."""
 
 _SPACE = rf"[\s{INVISIBLE}]"
 _MARK = re.compile("\ue000([0-9]+)\ue001")
 _HTML_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _CODE_HTML = re.compile(r"\s*<(?:pre|script|style|textarea|blockquote|code|samp|kbd)\b", re.IGNORECASE)
-_QUOTING_TAG = re.compile(r"<(/?)(?:blockquote|pre|code|samp|kbd)\b[^>]*>", re.IGNORECASE)
+_QUOTING_TAG = re.compile(r"<(/?)(?:blockquote|pre|code|samp|kbd)\b[^<>]*>", re.IGNORECASE)
+"""Without `<` inside: from each of ten thousand unclosed tags a search to the end would be minutes of work."""
+_TAG_OR_MARK = re.compile(f"{_QUOTING_TAG.pattern}|{_MARK.pattern}", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,7 @@ def _inlines() -> MarkdownIt:
 def _visible(marked: str) -> Iterator[tuple[int, str]]:
     """(line number, problem) of every mark that a reader sees as text."""
     quotes = html_quotes = 0
+    room = MAX_PARAGRAPHS
     for token in _blocks().parse(marked):
         if token.type in ("blockquote_open", "blockquote_close"):
             quotes += token.nesting
@@ -89,8 +95,9 @@ def _visible(marked: str) -> Iterator[tuple[int, str]]:
                 yield from _in_html_block(token.content)
             html_quotes += _html_quotes(token.content)
         elif token.type == "inline":
-            if quotes == 0 and html_quotes <= 0:
-                yield from _in_paragraph(token.content)
+            if quotes == 0 and html_quotes <= 0 and _MARK.search(token.content):
+                yield from _in_paragraph(token.content, room)
+                room -= len(token.content)
             html_quotes += _html_quotes(token.content)
 
 
@@ -105,16 +112,17 @@ def _in_html_block(html: str) -> Iterator[tuple[int, str]]:
     """Inside `<details>` and the like Markdown is not read up to the next empty line, so nobody can be sure."""
     if _CODE_HTML.match(html):
         return
-    text = _HTML_COMMENT.sub("", html)
-    for mark in _MARK.finditer(text):
-        if _html_quotes(text[: mark.start()]) <= 0:
-            yield int(mark.group(1)), "it stands inside an HTML block; put an empty line before it"
+    open_quotes = 0
+    for found in _TAG_OR_MARK.finditer(_HTML_COMMENT.sub("", html)):
+        closing, mark = found.groups()
+        if mark is None:
+            open_quotes += -1 if closing else 1
+        elif open_quotes <= 0:
+            yield int(mark), "it stands inside an HTML block; put an empty line before it"
 
 
-def _in_paragraph(text: str) -> Iterator[tuple[int, str]]:
-    if not _MARK.search(text):
-        return
-    if len(text) > MAX_PARAGRAPH:
+def _in_paragraph(text: str, room: int) -> Iterator[tuple[int, str]]:
+    if len(text) > min(MAX_PARAGRAPH, room):
         for mark in _MARK.finditer(text):
             yield int(mark.group(1)), "its paragraph is very long; put an empty line before and after it"
         return

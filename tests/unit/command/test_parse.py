@@ -148,7 +148,7 @@ def test_lines_that_are_not_ours(body):
         ("/gpurun \u202eekoms", "change the direction of text"),
         ("/gpurun cancel a b", "`b` is not understood here."),
         ("/gpurun " + "x" * 64, "cannot be the name of a job"),
-        ("/gpurun " + "x" * 10_000, "cannot be the name of a job"),
+        ("/gpurun " + "x" * 3_000, "cannot be the name of a job"),
         ("<details>\n/gpurun smoke\n</details>", "put an empty line before it"),
         ("/gpurun smoke\n" + "x" * 20_000, "its paragraph is very long"),
     ],
@@ -247,3 +247,33 @@ def test_a_hostile_comment_of_full_size_is_read_in_time(filler):
     parse("/gpurun smoke\n\n" + filler * (65_000 // len(filler)))
     parse("/gpurun smoke\n" + filler * (15_000 // len(filler)))
     assert time.perf_counter() - started < 2
+
+
+FULL = 65_536
+"""The longest comment that GitHub takes."""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<div>\n" + "<code \n/gpurun smoke\n" * 3_000,
+        "<div>\n" + "/gpurun smoke\n" * 100 + "<code " * 9_000,
+        "<div>\n" + "<!-- x\n/gpurun smoke\n" * 3_000,
+        ("/gpurun smoke\n" + "[" * 3_900 + "\n\n") * 16,
+        ("/gpurun smoke\n" + "![[" * 1_300 + "\n\n") * 16,
+        "/gpurun smoke\n\n" + "> - " * 16_000,
+        "/gpurun smoke\n\n[" + "a\n" * 30_000,
+    ],
+    ids=["unclosed tags", "marks before tags", "comments", "brackets", "images", "nesting", "definition"],
+)
+def test_no_comment_keeps_the_parser_busy(body):
+    """Anybody may write a comment on a public repository, and all of them pass through here."""
+    began = time.process_time()
+    parse(body[:FULL])
+    assert time.process_time() - began < 5  # the first took minutes
+
+
+def test_a_command_beside_quoting_tags_in_a_block_is_seen_only_outside_of_them():
+    assert "put an empty line before it" in the_error("<div>\n<code>x</code>\n/gpurun smoke\n</div>")
+    assert parse("<div>\n<code>\n/gpurun smoke\n</code>\n</div>") == ()
+    assert parse("<div>\n<code\n/gpurun smoke\n>x</code>\n</div>") == ()
