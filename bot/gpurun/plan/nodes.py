@@ -7,6 +7,7 @@ are refused. Depth and count are checked while reading: 60,000 brackets cost the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -26,10 +27,14 @@ from ruamel.yaml.events import (
 )
 
 from gpurun.domain.errors import ConfigError
+from gpurun.domain.quantity import quoted
 
 MAX_DEPTH = 16
 MAX_NODES = 2_000
 """Keys and values of a file; the pure Python parser reads about 30,000 a second."""
+
+_NO_TEXT = re.compile("[\x00\ud800-\udfff]")
+"""What escapes can smuggle past the check of the file's own characters, and neither a process nor a database takes."""
 
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 
@@ -76,6 +81,8 @@ class _Reader:
             return next(self.events)
         except YAMLError as exc:
             raise _syntax_error(exc) from exc
+        except (ValueError, OverflowError) as exc:  # "\\U00110000" names no character; the scanner does not say where
+            raise ConfigError("a `\\U` escape names no character", hint="Correct it, or use single quotes.") from exc
 
 
 def read_nodes(text: str) -> Node | None:
@@ -108,7 +115,7 @@ def _node(reader: _Reader, event: Event, *, depth: int) -> Node:
     line, column = _position(event)
     if isinstance(event, ScalarEvent):
         is_null = event.style is None and event.value in _NULLS
-        return Text(event.value, is_null, line, column)
+        return Text(_unescaped(event), is_null, line, column)
     if isinstance(event, SequenceStartEvent):
         return Items(tuple(_items(reader, depth)), line, column)
     assert isinstance(event, MappingStartEvent)
@@ -131,12 +138,20 @@ def _entries(reader: _Reader, depth: int) -> Iterator[tuple[Text, Node]]:
         first = seen.setdefault(key.value, key)
         if first is not key:
             raise ConfigError(
-                f"the key `{key.value[:60]}` stands here and in line {first.line}",
+                f"the key `{quoted(key.value)[1:-1]}` stands here and in line {first.line}",
                 line=key.line,
                 column=key.column,
                 hint="Keep one of the two.",
             )
         yield key, _node(reader, reader.next(), depth=depth + 1)
+
+
+def _unescaped(event: ScalarEvent) -> str:
+    """The value; the two halves of a character that JSON escapes in pairs are put together."""
+    value: str = event.value.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+    if _NO_TEXT.search(value):
+        raise _at("an escape stands for NUL or half a character", event, "No command or variable can hold that.")
+    return value
 
 
 def _check_plain(event: Event) -> None:

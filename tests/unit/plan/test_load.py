@@ -382,3 +382,25 @@ def test_anything_loads_or_is_a_config_error(file):
 def test_any_env_goes_through_unchanged(env):
     text = "".join(f'      {name}: "{value}"\n' for name, value in env.items())
     assert dict(job("    env:\n" + text if env else "").env) == env
+
+
+@pytest.mark.parametrize("text", [r'"a\0b"', r'"\ud83d"', r'"\ude80 \ud83d"', r'"\uDFFF"'])
+@pytest.mark.parametrize(
+    "place", ["    run: {}\n", "    run: x\n    env: {{A: {}}}\n", "    run: x\n    artifacts: [{}]\n"]
+)
+def test_escapes_cannot_smuggle_what_no_process_or_database_takes(place, text):
+    said = refused(f"version: 1\njobs:\n  smoke:\n    image: {IMAGE}\n    " + place.format(text))
+    assert "an escape stands for NUL or half a character" in said
+
+
+def test_json_escapes_of_one_character_in_two_halves_are_that_character():
+    config = load(f"version: 1\njobs:\n  smoke:\n    image: {IMAGE}\n" + r'    run: "echo \ud83d\ude80"')
+    assert config.jobs["smoke"].run == "echo \U0001f680"
+
+
+def test_an_escape_beyond_unicode_is_an_error_of_the_file():
+    assert "names no character" in refused(r'a: "\U00110000"')
+
+
+def test_a_repeated_key_is_shown_without_what_steers_a_terminal():
+    assert r"\x1b]52;c;aGk=\x07" in refused('"\\e]52;c;aGk=\\a": 1\n"\\e]52;c;aGk=\\a": 2\n')
