@@ -37,7 +37,7 @@ class Settings(BaseSettings):
     github_private_key_file: Path | None = None
     """The App's private key, a `.pem` file."""
     webhook_secret: SecretStr = SecretStr("")
-    """The App's webhook secret. Without one every delivery is refused with 503."""
+    """The App's webhook secret. `gpurun serve` needs one."""
     webhook_secret_old: SecretStr = SecretStr("")
     """Accepted too while a secret is being changed."""
 
