@@ -385,9 +385,7 @@ def test_any_env_goes_through_unchanged(env):
 
 
 @pytest.mark.parametrize("text", [r'"a\0b"', r'"\ud83d"', r'"\ude80 \ud83d"', r'"\uDFFF"'])
-@pytest.mark.parametrize(
-    "place", ["    run: {}\n", "    run: x\n    env: {{A: {}}}\n", "    run: x\n    artifacts: [{}]\n"]
-)
+@pytest.mark.parametrize("place", ["run: {}\n", "run: x\n    env: {{A: {}}}\n", "run: x\n    artifacts: [{}]\n"])
 def test_escapes_cannot_smuggle_what_no_process_or_database_takes(place, text):
     said = refused(f"version: 1\njobs:\n  smoke:\n    image: {IMAGE}\n    " + place.format(text))
     assert "an escape stands for NUL or half a character" in said
