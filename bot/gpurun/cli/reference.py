@@ -21,7 +21,7 @@ def settings_page() -> str:
             "",
             "`gpurun serve`, `gpurun db` and `gpurun audit` read environment variables and no file. `gpurun run` reads",
             "the same ones, but none of GitHub, the database and the web server. A value that cannot be used ends the",
-            "command and names the setting. A variable whose name is not in this table has no effect.",
+            "command and names the setting. Another name that begins with `GPURUN_` is told and has no effect.",
             "",
             "| Variable | Default | Meaning |",
             "|---|---|---|",
