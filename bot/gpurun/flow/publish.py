@@ -17,6 +17,7 @@ from gpurun.domain.ids import CommitSha
 from gpurun.domain.publication import Publication, PublicationKind, PublicationState
 from gpurun.flow import edges, failpoints
 from gpurun.flow.facts import Links, gather
+from gpurun.flow.worker import Unreadable, still_mine
 from gpurun.ports.forge import Forge
 from gpurun.ports.store import Lease, Store, Tx
 from gpurun.report.check import check_name, minimal_check, render_check
@@ -27,8 +28,6 @@ CALL_TIMEOUT_S = 30.0
 LOOK_BACK = timedelta(minutes=1)
 """Clocks differ: a comment may carry an earlier time than our `sent_at`."""
 PAUSE_MAX = timedelta(minutes=15)
-GONE = {403, 404, 410, 451}
-"""The App is suspended, or the repository or pull request is gone."""
 TOO_BIG = "422"
 
 log = structlog.get_logger()
@@ -52,7 +51,10 @@ class Publisher:
 
     async def __call__(self, lease: Lease) -> None:
         """One step: one write to the forge, or one look for a write that may have happened."""
-        row, paused_until, now = await self.store.read(lambda tx: _read(tx, lease.id))
+        try:
+            row, paused_until, now = await self.store.read(lambda tx: _read(tx, lease.id))
+        except ValueError as error:
+            raise Unreadable(str(error)) from error
         if paused_until is not None and paused_until > now:
             await self._release(lease, paused_until)
         elif row.sent_rev >= row.desired_rev and row.state is PublicationState.IDLE:
@@ -62,9 +64,12 @@ class Publisher:
 
     async def _send(self, row: Publication, lease: Lease) -> None:
         try:
-            if row.remote_id is None and row.state in (PublicationState.SENDING, PublicationState.RECONCILING):
+            if in_doubt(row):
                 row = replace(row, remote_id=await self._find(row))
-            sent = await self._write(row, lease)
+            if was_deleted(row):
+                sent: Publication | None = _shown(row)
+            else:
+                sent = await self._write(row, lease)
         except Transient as error:
             await self._unavailable(row, lease, error)
         except ForgeRefused as refused:
@@ -76,6 +81,7 @@ class Publisher:
     async def _write(self, row: Publication, lease: Lease) -> Publication | None:
         """The row after a good answer; None when the lease was lost before the POST."""
         body = await self._render(row)
+        still_mine(for_s=CALL_TIMEOUT_S)  # an older text must not come after a newer one
         if row.kind is PublicationKind.REACT:
             remote_id = await edges.call(
                 failpoints.PUBLISH_REACT,
@@ -91,16 +97,9 @@ class Publisher:
             )
             if not announced:
                 return None
+            still_mine(for_s=CALL_TIMEOUT_S)
             remote_id = await self._post(row, body)
-        return replace(
-            row,
-            state=PublicationState.IDLE,
-            due_at=None,
-            remote_id=remote_id,
-            sent_rev=row.desired_rev,
-            tries=0,
-            last_error="",
-        )
+        return _shown(replace(row, remote_id=remote_id))
 
     async def _post(self, row: Publication, body: Body) -> int:
         if body.check is not None:
@@ -164,16 +163,19 @@ class Publisher:
                 return Body(check=minimal_check(facts) if minimal else render_check(facts))
 
     async def _facts(self, row: Publication) -> RunFacts:
-        return await self.store.read(lambda tx: gather(tx, row.run_id, self.links))
+        try:
+            return await self.store.read(lambda tx: gather(tx, row.run_id, self.links))
+        except ValueError as error:
+            raise Unreadable(str(error)) from error
 
     async def _sha(self, row: Publication) -> CommitSha:
         return (await self._facts(row)).run.sha
 
     async def _unavailable(self, row: Publication, lease: Lease, error: Transient) -> None:
-        """With `retry_after_s` the forge answered and nothing was made; without, a POST may have been made."""
+        """With `retry_after_s` the forge did nothing now; without, a POST may have been made. An old doubt stays."""
         log.warning("publication_delayed", publication=row.id, error=str(error), tries=row.tries)
         wait = timedelta(seconds=error.retry_after_s or min(60 * 2**row.tries, PAUSE_MAX.total_seconds()))
-        posting = row.remote_id is None and row.kind is not PublicationKind.REACT
+        unposted = row.remote_id is None and row.kind is not PublicationKind.REACT
 
         def apply(tx: Tx) -> None:
             now = tx.now()
@@ -181,7 +183,8 @@ class Publisher:
             if limited:
                 tx.pause_install(row.repo.installation_id, now + wait)
             after = wait if limited else timedelta(seconds=min(2**row.tries, 60))
-            state = PublicationState.RECONCILING if posting and not limited else PublicationState.DUE
+            doubtful = in_doubt(row) or (unposted and not limited)
+            state = PublicationState.RECONCILING if doubtful else PublicationState.DUE
             tx.save_publication(
                 replace(row, state=state, due_at=now + after, tries=row.tries + 1, last_error=""), lease
             )
@@ -189,7 +192,9 @@ class Publisher:
         await edges.commit(self.store, failpoints.PUBLISH_DELAY, apply)
 
     async def _refused(self, row: Publication, lease: Lease, refused: ForgeRefused) -> None:
-        if refused.status == 422 and row.last_error != TOO_BIG:
+        if refused.status == 401:  # the App's key or our clock is wrong: an operator's matter, and it passes
+            await self._unavailable(row, lease, Transient(str(refused)))
+        elif refused.status == 422 and row.last_error != TOO_BIG:
             await self._save(replace(row, state=PublicationState.DUE, last_error=TOO_BIG), lease, again=True)
         elif refused.status == 404 and row.remote_id is not None and row.kind is not PublicationKind.CHECK:
             await self._deleted_by_a_person(row, lease)
@@ -203,20 +208,40 @@ class Publisher:
         if row.final:
             await self._save(replace(row, state=PublicationState.DUE, remote_id=None), lease, again=True)
         else:
-            idle = replace(row, state=PublicationState.IDLE, remote_id=None, sent_rev=row.desired_rev, due_at=None)
-            await self._save(idle, lease)
+            await self._save(_shown(replace(row, remote_id=None)), lease)
 
     async def _save(self, row: Publication, lease: Lease, *, again: bool = False) -> None:
-        await edges.commit(
-            self.store,
-            failpoints.PUBLISH_COMMIT,
-            lambda tx: tx.save_publication(
-                replace(row, due_at=tx.now() if again else row.due_at, sent_at=tx.now()), lease
-            ),
-        )
+        def save(tx: Tx) -> None:
+            saved = replace(row, due_at=tx.now() if again else row.due_at, sent_at=tx.now())
+            if not tx.save_publication(saved, lease):
+                _show_again(tx, row.id)
+
+        await edges.commit(self.store, failpoints.PUBLISH_COMMIT, save)
 
     async def _release(self, lease: Lease, due_at: datetime | None) -> None:
         await edges.commit(self.store, failpoints.PUBLISH_RELEASE, lambda tx: tx.release(lease, due_at=due_at))
+
+
+def in_doubt(row: Publication) -> bool:
+    """A POST was announced or sent, and nobody knows what became of it."""
+    return row.remote_id is None and row.state in (PublicationState.SENDING, PublicationState.RECONCILING)
+
+
+def was_deleted(row: Publication) -> bool:
+    """A person removed the comment while the run goes on: it comes back with the verdict, not before."""
+    return row.kind is PublicationKind.COMMENT and row.remote_id is None and row.sent_rev > 0 and not row.final
+
+
+def _shown(row: Publication) -> Publication:
+    """Nothing is left to be sent."""
+    return replace(row, state=PublicationState.IDLE, due_at=None, sent_rev=row.desired_rev, tries=0, last_error="")
+
+
+def _show_again(tx: Tx, id: str) -> None:
+    """Who wrote without the lease may have written over something newer."""
+    row = tx.publication(id)
+    if row is not None and row.run_id:
+        tx.raise_rev(row.run_id, final=False, urgent=True)
 
 
 def _read(tx: Tx, id: str) -> tuple[Publication, datetime | None, datetime]:

@@ -142,10 +142,25 @@ async def test_a_comment_that_a_person_deleted_comes_back_with_the_verdict_only(
     town.alice.delete_comment(town.comments()[0])
     await town.progress(run)
     await town.later(seconds=20)
+    for _ in range(3):
+        await town.progress(run)
+        await town.later(seconds=20)
     assert town.comments() == []
     await town.end(run, Verdict.PASSED)
     await town.settle()
     await shows_the_end(town)
+
+
+async def test_a_newer_run_shows_itself_where_the_comment_was_deleted(town: Town):
+    await town.says("/gpurun smoke")
+    (run,) = await town.runs()
+    town.alice.delete_comment(town.comments()[0])
+    await town.progress(run)
+    await town.later(seconds=20)
+    town.alice.push(town.pull, {"more.py": "pass"})
+    await town.says("/gpurun smoke")
+    _, new = await town.runs()
+    assert [new.id in c.body for c in town.comments()] == [True]
 
 
 async def test_a_suspended_app_loses_its_comment_and_keeps_its_run(town: Town):
@@ -179,3 +194,58 @@ def writes(town: Town, before: int) -> int:
             if one.method in ("POST", "PATCH", "PUT") and "access_tokens" not in one.path
         ]
     )
+
+
+@pytest.mark.parametrize("target", POSTS)
+async def test_a_limit_on_the_look_does_not_end_the_doubt(town: Town, target: str):
+    """A POST was made and its answer lost; then GitHub is too busy to be asked for it."""
+    looks = {"comment": COMMENTS, "check": "/repos/{}/{}/commits/{}/check-runs"}
+    town.github.fail_next(*POSTS[target], status=502, after_doing=True)
+    town.github.fail_next("GET", looks[target], status=429, headers={"retry-after": "5"}, times=2)
+    await town.says("/gpurun smoke")
+    await a_while(town)
+    await town.end((await town.runs())[0], Verdict.PASSED)
+    await a_while(town)
+    await shows_the_end(town)
+
+
+async def test_who_froze_before_the_post_does_not_make_it(town: Town):
+    failpoints.arm("publish.announce.after", lambda: town.clock.advance(seconds=100))
+    await town.says("/gpurun smoke")
+    asked = [(one.method, one.path.rsplit("/", 1)[-1]) for one in town.github.requests]
+    posts = {("POST", "comments"): ("GET", "comments"), ("POST", "check-runs"): ("GET", "check-runs")}
+    looks = [asked.index(get) < asked.index(post) for post, get in posts.items() if get in asked]
+    assert looks == [True]  # its successor looked for it before it posted
+    await town.end((await town.runs())[0], Verdict.PASSED)
+    await a_while(town)
+    await shows_the_end(town)
+
+
+@pytest.mark.parametrize("target", PATCHES)
+async def test_who_froze_in_an_edit_does_not_have_the_last_word(town: Town, monkeypatch, target: str):
+    """Another process took over and showed the verdict; then the old edit arrives."""
+    await town.says("/gpurun smoke")
+    (run,) = await town.runs()
+    update = getattr(town.forge, f"update_{target}")
+
+    async def frozen(*args):
+        monkeypatch.setattr(town.forge, f"update_{target}", update)
+        town.clock.advance(seconds=100)
+        await town.end(run, Verdict.PASSED)
+        await town.new_worker().step_until_idle()
+        await update(*args)
+
+    monkeypatch.setattr(town.forge, f"update_{target}", frozen)
+    await town.progress(run)
+    await town.later(seconds=20)
+    await a_while(town)
+    await shows_the_end(town)
+
+
+async def test_a_key_that_is_refused_for_a_while_kills_no_publication(town: Town):
+    await town.says("/gpurun smoke")
+    for target in PATCHES.values():
+        town.github.fail_next(*target, status=401, times=6)
+    await town.end((await town.runs())[0], Verdict.PASSED)
+    await a_while(town)
+    await shows_the_end(town)

@@ -129,6 +129,8 @@ class PublicationTable(TransactionBase):
                 **kept,
                 state=case((table.c.state.in_(_IN_FLIGHT), table.c.state), else_=PublicationState.DUE),
                 desired_rev=table.c.desired_rev + 1,
+                # a comment that a person deleted from under the older run is posted anew
+                sent_rev=case((table.c.remote_id.is_(None), 0), else_=table.c.sent_rev),
                 due_at=earlier(table.c.due_at, now),
                 woken_at=now,
                 tries=0,
