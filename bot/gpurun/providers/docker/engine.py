@@ -59,14 +59,15 @@ class Engine:
         import docker.utils
         from docker.constants import DEFAULT_UNIX_SOCKET
 
-        if self._docker_host.startswith("ssh://"):
+        where = {"base_url": self._docker_host} if self._docker_host else docker.utils.kwargs_from_env()
+        address = where.get("base_url") or DEFAULT_UNIX_SOCKET
+        if not address.startswith(("unix://", "http+unix://")):
             raise ProviderRefused(
-                "An engine over ssh:// opens a new connection for every call. Forward its socket instead "
-                "(ssh -L /run/engine.sock:/var/run/docker.sock) and set GPURUN_DOCKER_HOST=unix:///run/engine.sock.",
+                f"The Docker Engine at {address} is not on this machine, and the agent's socket can only be mounted from "
+                "here: engines on other hosts are not in this version.",
                 kind="invalid",
             )
-        where = {"base_url": self._docker_host} if self._docker_host else docker.utils.kwargs_from_env()
-        _probe(where.get("base_url") or DEFAULT_UNIX_SOCKET)
+        _probe(address)
         return docker.APIClient(**where, version="auto", timeout=READ_TIMEOUT_S)
 
     async def close(self) -> None:
