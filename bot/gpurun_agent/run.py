@@ -215,10 +215,13 @@ class Run:
 
             self._enter("weights")
             weights.fetch(self, list(spec.models.values()), around.hub)
-        if spec.max_duration_s:
-            self._ends_at = time.monotonic() + spec.max_duration_s
         end = End(protocol.PASSED, protocol.EXIT, "", 0)
         env = around.job_env(spec)
+        self._enter("setup" if spec.setup else "running")
+        # The bot tries a lost attempt again unless it knows that user code has begun, which must not run twice.
+        self.breathe_until(self._phase_told)
+        if spec.max_duration_s:
+            self._ends_at = time.monotonic() + spec.max_duration_s
         if spec.setup:
             end = self._command("setup", spec.setup, protocol.SETUP, env)
         if spec.run and end.result == protocol.PASSED:
@@ -229,7 +232,8 @@ class Run:
         return end
 
     def _command(self, phase: str, text: str, reason: str, env: dict[str, str]) -> End:
-        self._enter(phase)
+        if self._phase != phase:
+            self._enter(phase)
         self.say("setup" if phase == "setup" else "run")
         before = oom_kills(self._around.cgroup)
         command = Command(self._loop, self._log, text, folder=self._around.work, env=env)

@@ -86,6 +86,8 @@ class FakeBot:
         self.hold_back = 0
         """So many bytes at the end of an append are not taken, unless it is the last."""
         self.slow_s = 0.0
+        self.busy_with_phases = False
+        """Phases are answered 503."""
         self.fail_next = 0
         """So many requests are answered 503."""
         self.durable = {"log": 0, "metrics": 0}
@@ -316,6 +318,8 @@ class _Handler(BaseHTTPRequestHandler):
         if kind == "claim":
             bot.claims.append(dict(protocol.decode(body)))
             self.answer(200, bot.spec())
+        elif kind == "phase" and bot.busy_with_phases:
+            self._answer(503, b"busy")
         elif kind == "phase":
             bot.phases.append(dict(protocol.decode(body))["phase"].decode())
             self.answer(200, bot.common())

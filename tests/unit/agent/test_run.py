@@ -126,6 +126,20 @@ def test_a_printed_line_reaches_the_bot_while_the_command_runs(bot, start):
     assert bot.output == b"first\nsecond\n"
 
 
+@pytest.mark.parametrize("first", ["setup", "run"])
+def test_user_code_waits_until_the_bot_knows_that_it_begins(bot, start, first):
+    """Who is lost before is tried again, and user code must not run twice."""
+    setattr(bot, first, "echo begun > begun")
+    bot.busy_with_phases = True
+    agent = start()
+    bot.wait(lambda: sum("phase" in one for one in bot.requests) > 2)
+    assert not (agent.root / "work" / "begun").exists()
+    bot.busy_with_phases = False
+    assert agent.wait() == 0
+    assert (agent.root / "work" / "begun").exists()
+    assert bot.end["result"] == "passed"
+
+
 def test_cancel_ends_the_command_with_term(bot, start):
     bot.run = "trap 'echo bye; exit 1' TERM; echo ready; while :; do sleep 0.05; done"
     agent = start()
