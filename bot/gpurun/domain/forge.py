@@ -47,6 +47,8 @@ class Comment:
     """A comment as the API gave it just now."""
 
     id: int
+    number: int
+    """The issue or pull request that it stands on; 0 when the forge did not say."""
     author: str
     author_is_bot: bool
     body: str

@@ -62,5 +62,5 @@ def comment_created(body: bytes) -> CommentCreated | None:
     """None when the body is not of that shape."""
     try:
         return _decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None

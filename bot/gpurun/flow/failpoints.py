@@ -26,6 +26,7 @@ INTAKE_PERMISSION = "intake.permission"
 INTAKE_CONFIG = "intake.config"
 INTAKE_COMMIT = "intake.commit"
 INTAKE_SETTLE = "intake.settle"
+INTAKE_DISTRUST = "intake.distrust"
 INTAKE_POISON = "intake.poison"
 # a request without a comment
 REQUEST_RUN = "request.run"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import anyio
+import anyio.to_thread
 import structlog
 
 from gpurun.command.allow import may
@@ -83,7 +85,8 @@ class Intake:
         if lease.tries >= MAX_TRIES:
             await self._poison(lease, row.delivery)
             return
-        asked = understand(row.delivery)
+        # in a thread: anybody may write a comment, and its Markdown may take long
+        asked = await anyio.to_thread.run_sync(understand, row.delivery)
         if isinstance(asked, NotForUs):
             await self._settle(lease, InboxState.IGNORED, asked.note)
             return
@@ -92,8 +95,11 @@ class Intake:
         except ForgeRefused as refused:
             await self._settle(lease, InboxState.IGNORED, f"the forge refused: {refused}")
             return
-        if note := suspicious(asked, seen.comment):
-            await self._settle(lease, InboxState.IGNORED, note)
+        if note := forged(asked, seen.comment):
+            await self._distrust(lease, asked, seen, note)
+            return
+        if was_edited(seen.comment):
+            await self._settle(lease, InboxState.IGNORED, "the comment was edited before it was read")
             return
         try:
             await edges.commit(self.store, failpoints.INTAKE_COMMIT, lambda tx: self._apply(tx, lease, asked, seen))
@@ -120,7 +126,7 @@ class Intake:
             permission=permission,
             config_text=text,
             config_error=error,
-            jobs=jobs_of(text),
+            jobs=await anyio.to_thread.run_sync(jobs_of, text),
         )
 
     async def _config(self, repo: RepoRef, pull_request: PullRequest) -> tuple[str | None, UserError | None]:
@@ -242,6 +248,16 @@ class Intake:
         log.info("delivery_settled", inbox=lease.id, state=state, note=note)
         await edges.commit(self.store, failpoints.INTAKE_SETTLE, lambda tx: tx.settle_inbox(lease, state, note[:500]))
 
+    async def _distrust(self, lease: Lease, asked: Asked, seen: Seen, note: str) -> None:
+        """Signed with our secret and yet not true: somebody else may have the secret, so it stays on record."""
+        log.warning("forged_suspect", inbox=lease.id, note=note)
+
+        def apply(tx: Tx) -> None:
+            if tx.settle_inbox(lease, InboxState.IGNORED, f"forged_suspect: {note}"):
+                tx.audit(entry(tx, seen, "forged_suspect", subject(asked), note=note))
+
+        await edges.commit(self.store, failpoints.INTAKE_DISTRUST, apply)
+
     async def _poison(self, lease: Lease, delivery: Delivery) -> None:
         """Whatever keeps failing ends here: the comments behind it wait for it, and its author for a word."""
         log.error("delivery_poisoned", inbox=lease.id, guid=delivery.guid, tries=lease.tries)
@@ -290,16 +306,24 @@ def repo_of(event: CommentCreated, installation_id: int) -> RepoRef:
     return RepoRef(installation_id=installation_id, name=RepoName(event.repository.full_name), id=event.repository.id)
 
 
-def suspicious(asked: Asked, comment: Comment) -> str:
-    """Why the comment as the API gives it is not the one that the webhook told of; empty when it is.
+def forged(asked: Asked, comment: Comment) -> str:
+    """How the comment as the API gives it contradicts what the webhook told of it; empty when it does not.
 
-    A stolen webhook secret alone must not spend money, and an edited comment never starts anything.
+    A stolen webhook secret alone must not spend money: not in somebody's name, and not with a comment that somebody
+    wrote elsewhere.
     """
     if comment.author != asked.event.author or comment.author_is_bot:
-        return f"forged_suspect: the comment is by @{comment.author}"
-    if comment.updated_at != comment.created_at or comment.body != (asked.event.comment.body or ""):
-        return "the comment was edited before it was read"
+        return f"the comment is by @{comment.author}"
+    if comment.number != asked.event.issue.number:
+        return f"the comment stands on #{comment.number}"
+    if not was_edited(comment) and comment.body != (asked.event.comment.body or ""):
+        return "the comment has another text"
     return ""
+
+
+def was_edited(comment: Comment) -> bool:
+    """An edited comment never starts anything."""
+    return comment.updated_at != comment.created_at
 
 
 def wants_config(asked: Asked) -> bool:

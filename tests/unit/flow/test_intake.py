@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from gpurun.domain.errors import Bug
 from gpurun.domain.run import Verdict
-from tests.unit.flow.town import Town, open_town
+from tests.unit.flow.town import CONFIG, Town, open_town
 
 
 @pytest.fixture
@@ -151,6 +153,31 @@ async def test_a_delivery_that_names_another_author_starts_nothing(town: Town):
     hook.body = forged  # it is signed when it is sent
     await town.settle()
     assert await town.runs() == ()
+
+
+async def test_a_delivery_that_moves_a_comment_to_another_pull_request_starts_nothing(town: Town):
+    """Whoever has the webhook secret must not run one branch with a comment that was written about another."""
+    other = town.alice.open_pull_request(town.repo, branch="other", files={".gpurun.yml": CONFIG, "x": "evil"})
+    town.alice.comment(town.pull, "/gpurun smoke")
+    (hook,) = [h for h in town.github.queued if h.event == "issue_comment"]
+    body = json.loads(hook.body)
+    body["issue"]["number"] = other.number
+    hook.body = json.dumps(body).encode()
+    await town.settle()
+    assert await town.runs() == ()
+    found = await town.store.read(lambda tx: tx.audit_of(f"repo:acme/train#{other.number}"))
+    assert [(entry.kind, entry.data["note"]) for entry in found] == [
+        ("forged_suspect", f"the comment stands on #{town.pull.number}")
+    ]
+
+
+async def test_a_delivery_with_another_text_starts_nothing_and_is_on_record(town: Town):
+    town.alice.comment(town.pull, "/gpurun smoke")
+    (hook,) = [h for h in town.github.queued if h.event == "issue_comment"]
+    hook.body = hook.body.replace(b"/gpurun smoke", b"/gpurun full")
+    await town.settle()
+    assert await town.runs() == ()
+    assert "forged_suspect" in [entry.kind for entry in await audit(town)]
 
 
 async def test_comments_on_issues_and_of_bots_are_not_for_us(town: Town):

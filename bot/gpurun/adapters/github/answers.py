@@ -5,6 +5,7 @@ The client's own models are not used: they are stricter than what GitHub and Git
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 
 from msgspec import Struct, field
@@ -74,6 +75,13 @@ class Comment(Struct):
     updated_at: datetime
     body: str | None = None
     user: User | None = None
+    issue_url: str = ""
+
+    @property
+    def number(self) -> int:
+        """Of that issue; 0 when the address does not end with one."""
+        last = self.issue_url.rpartition("/")[2]
+        return int(last) if re.fullmatch(r"[0-9]{1,10}", last) else 0
 
 
 class Rights(Struct):

@@ -90,6 +90,7 @@ class GitHubForge:
             found = await calls.get(f"/repos/{repo.name}/issues/comments/{comment_id}", answers.Comment)
         return Comment(
             id=found.id,
+            number=found.number,
             author=found.user.login if found.user else answers.GHOST,
             author_is_bot=found.user is not None and found.user.type == "Bot",
             body=found.body or "",
