@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 from gpurun.domain.errors import Revoked
 from gpurun.domain.run import Attempt, AuditEntry, Phase, Result, ResultKind
 from gpurun.http.asgi import Refusal, answer, read_body
-from gpurun.http.callers import Caller, bearer, caller_of, require_wanted, running_caller
+from gpurun.http.callers import Caller, bearer, caller_of, require_wanted
 from gpurun.http.services import HttpServices
 from gpurun.http.spec import build_spec, orders
 from gpurun.ports.store import Tx
@@ -78,11 +78,18 @@ async def claim(services: HttpServices, scope: Scope, receive: Receive, send: Se
 
 async def report_phase(services: HttpServices, scope: Scope, receive: Receive, send: Send) -> None:
     """Stamps a phase; the answer carries the orders."""
-    caller = await running_caller(services.store, scope)
+    who = bearer(scope)
     word = _text((await _records(scope, receive)).get("phase", b""))
-    if word not in protocol.PHASES:
-        raise Refusal(400, "This is no phase.")
-    await services.store.write(lambda tx: tx.saw(caller.attempt.id, phase=Phase(word)))
+
+    def write(tx: Tx) -> Caller:
+        attempt = who.runs(tx.attempt(who.attempt_id))
+        require_wanted(attempt)  # in the same transaction: nothing moves after the end
+        if word not in protocol.PHASES:
+            raise Refusal(400, "This is no phase.")
+        tx.saw(attempt.id, phase=Phase(word))
+        return caller_of(tx, attempt)
+
+    caller = await services.store.write(write)
     orders_now = orders(caller.attempt, cancel=caller.cancel)
     await answer(send, 200, protocol.encode(orders_now), content_type=RECORDS)
 
@@ -98,8 +105,10 @@ async def finish(services: HttpServices, scope: Scope, receive: Receive, send: S
         if now.result is None:
             require_not_revoked(now)
             tx.saw(now.id, phase=Phase.FINISHED)
-            tx.set_result(now.id, result)
-            tx.audit(_entry(tx, now, "attempt_result_set", _told(result)))
+            if tx.set_result(now.id, result):
+                tx.audit(_entry(tx, now, "attempt_result_set", _told(result)))
+            else:  # the engine's own came in between
+                _audit_late(tx, now, result)
         elif (now.result.kind, now.result.exit_code) != (result.kind, result.exit_code):
             _audit_late(tx, now, result)
         return now

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
+from gpurun.adapters.store.attempts import AttemptTable
 from gpurun.domain.errors import PinNotFound, SourceUnavailable
 from gpurun.domain.run import AttemptState, Phase, Result, ResultKind
 from gpurun.http.agent_files import artifact_path
@@ -590,6 +591,25 @@ async def test_finish_may_be_repeated_and_the_first_counts(world):
     assert attempt.result.kind is ResultKind.PASSED
     assert await world.audited() == ["attempt_claimed", "attempt_result_set", "attempt_result_late"]
     assert (await world.append(0, b"after")).status_code == 410
+
+
+@one_database
+async def test_a_result_that_came_second_is_late(world, monkeypatch):
+    """The engine's own is committed between our look and our word."""
+    await world.add()
+    await world.claim()
+    monkeypatch.setattr(AttemptTable, "set_result", lambda *_: False)
+    await world.post("finish", [("result", "failed"), ("exit_code", 1), ("reason", "exit")])
+    assert await world.audited() == ["attempt_claimed", "attempt_result_late"]
+
+
+@one_database
+async def test_no_phase_is_stamped_after_the_end(world):
+    await world.add()
+    await world.claim()
+    await world.store.write(lambda tx: tx.set_result(ATTEMPT_ID, Result(kind=ResultKind.LOST, reason="silent")))
+    assert (await world.post("phase", [("phase", "running")])).status_code == 410
+    assert (await world.attempt()).phase is Phase.CLAIMED
 
 
 async def test_no_answer_of_the_server_holds_the_install_secret(world):
