@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import structlog
+
 from gpurun.flow import edges, failpoints
 from gpurun.ports.clock import Clock
 from gpurun.ports.store import Store
 
 EVERY_S = 1.0
 BATCH = 1000
+
+log = structlog.get_logger()
 
 
 async def seal_once(store: Store) -> int:
@@ -18,5 +22,13 @@ async def seal_once(store: Store) -> int:
 async def seal_for_ever(store: Store, clock: Clock) -> None:
     """Until cancelled. A backlog is worked off without waiting."""
     while True:
-        if await seal_once(store) < BATCH:
+        if await _sealed(store) < BATCH:
             await clock.sleep(EVERY_S)
+
+
+async def _sealed(store: Store) -> int:
+    try:
+        return await seal_once(store)
+    except Exception:  # the border of this loop: a database that restarts must not end the process
+        log.exception("not_sealed")
+        return 0
