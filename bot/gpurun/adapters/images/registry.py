@@ -25,6 +25,11 @@ from gpurun.domain.ids import ImageRef
 TIMEOUT_S = 10.0
 MANIFEST_MAX_BYTES = 4 * 1024 * 1024
 """What registries themselves accept at most, by the specification's advice."""
+TOKEN_MAX_BYTES = 64 * 1024
+"""Tokens of registries are a few kilobytes."""
+RETRY_AFTER_MAX_S = 600.0
+"""A registry is named by whoever wrote the file: it must not put a run to sleep for years."""
+REDIRECTS_MAX = 5
 CONFIRM_TIMEOUT_S = 25.0
 """Of all requests of one `confirm` together."""
 MANIFEST_TYPES = [
@@ -48,7 +53,15 @@ class RegistryImages:
 
     def __init__(self, docker_config: Path | None = None, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self._docker_config = docker_config or Path.home() / ".docker" / "config.json"
-        self._http = httpx.AsyncClient(timeout=TIMEOUT_S, follow_redirects=True, transport=transport)
+        self._http = httpx.AsyncClient(
+            timeout=TIMEOUT_S,
+            # a compressed answer could be a thousand times larger than what came
+            headers={"Accept-Encoding": "identity"},
+            follow_redirects=True,
+            max_redirects=REDIRECTS_MAX,
+            event_hooks={"response": [_stay_on_https]},
+            transport=transport,
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -64,10 +77,10 @@ class RegistryImages:
         try:
             async with asyncio.timeout(CONFIRM_TIMEOUT_S):
                 said = await self._digest(place_of(image), image)
-        except (httpx.HTTPError, TimeoutError) as exc:
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as exc:
             raise RegistryUnavailable(f"The registry of {image.name} does not answer ({type(exc).__name__}).") from exc
         if said != image.digest:
-            raise PinNotFound(f"The registry answers {said} when asked for {image}.")
+            raise PinNotFound(f"The registry answers {said[:80]} when asked for {image}.")
 
     async def _digest(self, place: Place, image: ImageRef) -> str:
         """What the registry says that this manifest hashes to."""
@@ -101,30 +114,53 @@ class RegistryImages:
         """A pull token, anonymous without credentials, which never go to a realm in plain text."""
         realm = challenge.parameters.get("realm", "")
         where = urlsplit(realm)
-        if where.scheme != "https" and not is_loopback(where.netloc):
+        if where.scheme != "https" and not _may_be_plain(place, where.netloc):
             raise PinNotFound(f"The registry of {image.name} wants a login at {realm!r}, which is not https.")
         asked = {"scope": f"repository:{place.repository}:pull"}
         if service := challenge.parameters.get("service"):
             asked["service"] = service
-        answer = await self._http.get(realm, params=asked, auth=pair)
-        _raise_for(answer, image)
+        async with self._http.stream("GET", realm, params=asked, auth=pair) as answer:
+            _raise_for(answer, image)
+            body = await _at_most(answer, TOKEN_MAX_BYTES)
         try:
-            token = msgspec.json.decode(answer.content, type=_Token)
-        except msgspec.DecodeError as exc:
+            token = msgspec.json.decode(body, type=_Token)
+        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
             raise RegistryUnavailable(f"The login server of {image.name} answered without a token.") from exc
         return token.token or token.access_token
 
     async def _digest_of_body(self, place: Place, image: ImageRef, headers: _Headers) -> str:
         """For registries that leave the header out: the digest is the hash of the manifest."""
-        total, size = hashlib.sha256(), 0
         async with self._http.stream("GET", _manifest_url(place, image), headers=headers) as answer:
             _raise_for(answer, image)
-            async for piece in answer.aiter_bytes():
-                total.update(piece)
-                size += len(piece)
-                if size > MANIFEST_MAX_BYTES:
-                    raise PinNotFound(f"The manifest of {image} is larger than 4 MiB.")
-        return f"sha256:{total.hexdigest()}"
+            manifest = await _at_most(answer, MANIFEST_MAX_BYTES)
+        return f"sha256:{hashlib.sha256(manifest).hexdigest()}"
+
+
+async def _stay_on_https(response: httpx.Response) -> None:
+    """Whoever answers over https must not send us to plain HTTP, where services of this machine and network listen.
+
+    Raises: PinNotFound.
+    """
+    if not response.has_redirect_location:
+        return
+    target = response.request.url.join(response.headers["Location"])
+    if response.request.url.scheme == "https" and target.scheme != "https":
+        raise PinNotFound(f"{response.request.url.host} redirects to an address that is not https.")
+
+
+async def _at_most(answer: httpx.Response, max_bytes: int) -> bytes:
+    """The body as it is on the wire. Raises PinNotFound when it is longer."""
+    body = bytearray()
+    async for piece in answer.aiter_raw():
+        body += piece
+        if len(body) > max_bytes:
+            raise PinNotFound(f"{answer.request.url.host} answered with more than {max_bytes >> 10} KiB.")
+    return bytes(body)
+
+
+def _may_be_plain(place: Place, netloc: str) -> bool:
+    """A registry of this machine may have its login server here too; one elsewhere must not send us to ourselves."""
+    return "@" not in netloc and is_loopback(netloc) and is_loopback(urlsplit(place.base_url).netloc)
 
 
 def _manifest_url(place: Place, image: ImageRef) -> str:
@@ -151,9 +187,9 @@ def _retry_after(answer: httpx.Response) -> float | None:
     """Seconds, or an HTTP date, which is compared with the registry's own clock."""
     text = answer.headers.get("Retry-After", "")
     if text.isdecimal():
-        return float(text)
+        return min(float(text), RETRY_AFTER_MAX_S)
     try:
         until, now = (email.utils.parsedate_to_datetime(one) for one in (text, answer.headers.get("Date", "")))
-    except ValueError:
+    except (ValueError, TypeError, OverflowError):
         return None
-    return max(0.0, (until - now).total_seconds())
+    return min(max(0.0, (until - now).total_seconds()), RETRY_AFTER_MAX_S)

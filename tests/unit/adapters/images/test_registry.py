@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 
@@ -149,7 +150,7 @@ async def test_without_the_header_the_manifest_itself_is_hashed(web, images):
 async def test_an_endless_manifest_is_not_read(web, images):
     web.head(MANIFEST).mock(return_value=httpx.Response(200))
     web.get(MANIFEST).mock(return_value=httpx.Response(200, content=b" " * (4 * 2**20 + 1)))
-    with pytest.raises(PinNotFound, match="larger than 4 MiB"):
+    with pytest.raises(PinNotFound, match="more than 4096 KiB"):
         await images.confirm(IMAGE)
 
 
@@ -161,3 +162,87 @@ async def test_an_odd_docker_config_is_no_login(web, images, tmp_path, content):
     web.head(MANIFEST).mock(return_value=httpx.Response(401, headers={"WWW-Authenticate": "Basic"}))
     with pytest.raises(PinNotFound, match="without a login"):
         await images.confirm(IMAGE)
+
+
+@pytest.mark.parametrize(
+    "realm",
+    [
+        "http://127.0.0.1:8080/github",
+        "http://localhost/token",
+        "http://169.254.169.254/latest/meta-data/",
+        "http://127.0.0.1:80@evil.example/token",
+        "http://[::1]:80/token",
+        "ftp://evil.example/",
+        "",
+    ],
+)
+async def test_a_registry_elsewhere_cannot_send_our_login_or_us_to_plain_http(web, images, tmp_path, realm):
+    log_in(tmp_path)
+    web.head(MANIFEST).mock(return_value=httpx.Response(401, headers={"WWW-Authenticate": f'Bearer realm="{realm}"'}))
+    with pytest.raises(PinNotFound, match="not https"):
+        await images.confirm(IMAGE)
+    assert len(web.calls) == 1
+
+
+async def test_a_local_registry_cannot_hide_another_host_behind_a_loopback_user(web, images):
+    local = ImageRef(f"127.0.0.1:5000/org/app@{DIGEST}")
+    header = {"WWW-Authenticate": 'Bearer realm="http://127.0.0.1:80@evil.example/token"'}
+    web.head(f"http://127.0.0.1:5000/v2/org/app/manifests/{DIGEST}").mock(
+        return_value=httpx.Response(401, headers=header)
+    )
+    with pytest.raises(PinNotFound, match="not https"):
+        await images.confirm(local)
+
+
+@pytest.mark.parametrize("target", ["http://169.254.169.254/latest/", "http://127.0.0.1:8080/", "http://ghcr.io/v2/"])
+async def test_redirects_stay_on_https(web, images, target):
+    web.head(MANIFEST).mock(return_value=httpx.Response(307, headers={"Location": target}))
+    with pytest.raises(PinNotFound, match="not https"):
+        await images.confirm(IMAGE)
+    assert len(web.calls) == 1
+
+
+async def test_a_login_does_not_follow_a_redirect_to_another_host(web, images, tmp_path):
+    log_in(tmp_path)
+    web.head(MANIFEST).mock(return_value=httpx.Response(401, headers=BEARER))
+    moved = httpx.Response(302, headers={"Location": "https://evil.example/token"})
+    web.get(url__startswith=REALM).mock(return_value=moved)
+    elsewhere = web.get(url__startswith="https://evil.example").mock(return_value=httpx.Response(403))
+    with pytest.raises(PinNotFound):
+        await images.confirm(IMAGE)
+    assert "Authorization" not in elsewhere.calls.last.request.headers
+
+
+async def test_an_endless_token_is_not_read(web, images):
+    taken = []
+
+    async def endless():
+        for number in range(1_000_000):
+            taken.append(number)
+            yield bytes(16 * 1024)
+
+    web.head(MANIFEST).mock(return_value=httpx.Response(401, headers=BEARER))
+    web.get(url__startswith=REALM).mock(side_effect=lambda request: httpx.Response(200, content=endless()))
+    with pytest.raises(PinNotFound, match="more than 64 KiB"):
+        await images.confirm(IMAGE)
+    assert len(taken) < 10
+
+
+async def test_a_compressed_answer_is_neither_asked_for_nor_unpacked(web, images):
+    bomb = gzip.compress(bytes(10 * 1024 * 1024))
+    web.head(MANIFEST).mock(return_value=httpx.Response(401, headers=BEARER))
+    token = web.get(url__startswith=REALM).mock(
+        return_value=httpx.Response(200, headers={"Content-Encoding": "gzip"}, stream=httpx.ByteStream(bomb))
+    )
+    with pytest.raises(RegistryUnavailable, match="without a token"):
+        await images.confirm(IMAGE)
+    assert token.calls.last.request.headers["Accept-Encoding"] == "identity"
+
+
+@pytest.mark.parametrize("after", ["9" * 400, "99999999999", "Fri, 31 Dec 9999 23:59:59 GMT"])
+async def test_a_registry_cannot_put_a_run_to_sleep_for_years(web, images, after):
+    headers = {"Retry-After": after, "Date": "Mon, 05 Jan 2026 12:00:00 GMT"}
+    web.head(MANIFEST).mock(return_value=httpx.Response(429, headers=headers))
+    with pytest.raises(RegistryUnavailable) as caught:
+        await images.confirm(IMAGE)
+    assert caught.value.retry_after_s == 600.0
