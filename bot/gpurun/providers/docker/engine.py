@@ -63,8 +63,8 @@ class Engine:
         address = where.get("base_url") or DEFAULT_UNIX_SOCKET
         if not address.startswith(("unix://", "http+unix://")):
             raise ProviderRefused(
-                f"The Docker Engine at {address} is not on this machine, and the agent's socket can only be mounted from "
-                "here: engines on other hosts are not in this version.",
+                f"The Docker Engine at {address} is not on this machine, and the agent's socket can only be mounted "
+                "from here: engines on other hosts are not in this version.",
                 kind="invalid",
             )
         _probe(address)
