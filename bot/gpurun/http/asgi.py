@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from starlette.types import Receive, Scope, Send
 
@@ -54,39 +54,36 @@ def declared_length(scope: Scope) -> int | None:
     return int(values[0]) if values and values[0].isdigit() and len(values[0]) < 19 else None
 
 
-async def read_body(scope: Scope, receive: Receive, *, limit: int, timeout_s: float) -> bytes:
-    """The request's body.
+async def read_body(
+    scope: Scope, receive: Receive, *, limit: int, timeout_s: float, came: Callable[[int], None] = lambda _: None
+) -> bytes:
+    """The request's body. `came` hears of each piece's length and may refuse it.
 
     Raises: Refusal 413 as soon as it is known to be longer than `limit`, 408 when it did not come in time; ClientGone.
     """
     length = declared_length(scope)
     if length is not None and length > limit:
         raise _too_large(limit)
-    message = await receive()
-    if message["type"] == "http.request" and not message.get("more_body", False):
-        body: bytes = message.get("body", b"")
-        if len(body) > limit:
-            raise _too_large(limit)
-        return body
     try:
         async with asyncio.timeout(timeout_s):
-            return await _rest_of_body(message, receive, limit)
+            return await _whole_body(receive, limit, came)
     except TimeoutError:
         raise Refusal(408, "The body did not arrive in time.") from None
 
 
-async def _rest_of_body(message: object, receive: Receive, limit: int) -> bytes:
+async def _whole_body(receive: Receive, limit: int, came: Callable[[int], None]) -> bytes:
     body = bytearray()
     while True:
-        assert isinstance(message, dict)
+        message = await receive()
         if message["type"] != "http.request":
             raise ClientGone
-        body += message.get("body", b"")
-        if len(body) > limit:
+        piece: bytes = message.get("body", b"")
+        came(len(piece))
+        if len(body) + len(piece) > limit:
             raise _too_large(limit)
         if not message.get("more_body", False):
-            return bytes(body)
-        message = await receive()
+            return bytes(body + piece) if body else piece
+        body += piece
 
 
 def _too_large(limit: int) -> Refusal:

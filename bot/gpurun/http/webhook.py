@@ -123,14 +123,20 @@ class Webhook:
         signatures = header(scope, b"x-hub-signature-256")
         if len(signatures) != 1 or not _SIGNATURE.fullmatch(signatures[0]):
             raise _unsigned()
-        reserved = MAX_BODY if length is None else length
-        if self._buffered + reserved > MAX_BUFFERED:
-            raise Refusal(503, "Too many large deliveries at once.", headers=[(b"retry-after", b"10")])
-        self._buffered += reserved
+        held = 0
+
+        def came(n_bytes: int) -> None:
+            # what is here counts, not what was announced: an announcement costs its sender nothing
+            nonlocal held
+            if self._buffered + n_bytes > MAX_BUFFERED:
+                raise Refusal(503, "Too many large deliveries at once.", headers=[(b"retry-after", b"10")])
+            held += n_bytes
+            self._buffered += n_bytes
+
         try:
-            body = await read_body(scope, receive, limit=MAX_BODY, timeout_s=BODY_TIMEOUT_S)
+            body = await read_body(scope, receive, limit=MAX_BODY, timeout_s=BODY_TIMEOUT_S, came=came)
         finally:
-            self._buffered -= reserved
+            self._buffered -= held
         if not self._signed(body, signatures[0]):
             raise _unsigned()
         return body

@@ -323,3 +323,44 @@ async def test_a_row_that_cannot_be_stored_is_not_acknowledged(world):
 def test_the_table_is_closed():
     assert set(ACTIONS) == {"issue_comment", "pull_request"}
     assert ACTIONS["issue_comment"] == {"created"}
+
+
+@one_database
+async def test_announced_bodies_that_never_come_keep_nobody_out(world):
+    """Ten unsigned requests that announce the longest body must not use up the room for those of GitHub."""
+    webhook = Webhook(store=world.services.store, clock=world.services.clock, secrets=[SecretStr(WEBHOOK_SECRET)])
+    waiting = asyncio.Event()
+
+    async def never():
+        await waiting.wait()
+        return {"type": "http.disconnect"}
+
+    said: list[int] = []
+
+    async def send(message):
+        if message["type"] == "http.response.start":
+            said.append(message["status"])
+
+    def scope(body: bytes | None) -> dict[str, object]:
+        headers = [(b"x-hub-signature-256", sign(WEBHOOK_SECRET.encode(), body or b""))]
+        headers += [(b"x-github-delivery", b"g1"), (b"x-github-event", b"ping"), (b"content-type", b"application/json")]
+        length = MAX_BODY if body is None else len(body)
+        return {"type": "http", "method": "POST", "headers": [*headers, (b"content-length", b"%d" % length)]}
+
+    async def whole():
+        return {"type": "http.request", "body": b"{}"}
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(30):
+            tasks.create_task(webhook(scope(None), never, send))
+        await asyncio.sleep(0)
+        await webhook(scope(b"{}"), whole, send)
+        waiting.set()
+    assert said == [200]
+
+
+@one_database
+async def test_room_that_was_used_is_free_again(world, monkeypatch):
+    monkeypatch.setattr("gpurun.http.webhook.MAX_BUFFERED", 1000)
+    assert (await world.deliver(b"x" * 1001)).status_code == 503
+    assert (await world.deliver(body_of(COMMENT))).status_code == 202
