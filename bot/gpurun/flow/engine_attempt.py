@@ -14,7 +14,7 @@ from gpurun.domain.offer import Launch, Preparation, Uplink
 from gpurun.domain.run import Attempt, AttemptState, AuditEntry, Run, RunState, Stray, StrayState
 from gpurun.flow import edges, failpoints
 from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices, engine_audit
-from gpurun.flow.worker import Unreadable, still_mine
+from gpurun.flow.worker import Unreadable, go_on, still_mine
 from gpurun.ports.provider import Prepares
 from gpurun.ports.store import Kind, Lease, Tx
 from gpurun.provider_kit.boot import boot_marker
@@ -63,7 +63,7 @@ class AttemptSteps:
         self._s = services
         self._receiver_up_at = receiver_up_at
 
-    async def __call__(self, lease: Lease) -> None:
+    async def __call__(self, lease: Lease) -> Lease | None:
         """One step."""
         try:
             attempt, run, facts, now = await self._s.store.read(lambda tx: self._rows(tx, lease.id))
@@ -84,7 +84,12 @@ class AttemptSteps:
                 pass
             case SendCreate():
                 raise Bug("Create was decided before anything was prepared.")
-        await edges.commit(self._s.store, failpoints.ATTEMPT_SETTLE, lambda tx: self._apply(tx, lease, facts))
+
+        def apply(tx: Tx) -> Lease | None:
+            self._apply(tx, lease, facts)
+            return go_on(tx, lease)
+
+        return await edges.commit(self._s.store, failpoints.ATTEMPT_SETTLE, apply)
 
     def _rows(self, tx: Tx, attempt_id: str) -> tuple[Attempt, Run, AttemptFacts, datetime]:
         attempt = tx.attempt(attempt_id)

@@ -15,7 +15,7 @@ from gpurun.domain.plan import Resources
 from gpurun.domain.run import Attempt, Pins, Run, RunState, Verdict
 from gpurun.flow import edges, failpoints
 from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices, engine_audit
-from gpurun.flow.worker import Unreadable
+from gpurun.flow.worker import Unreadable, go_on
 from gpurun.plan import digest as digests
 from gpurun.plan.load import load
 from gpurun.plan.resolve import AllPinned, ConfirmImage, FetchCommit, ResolveModel, build, next_pin
@@ -50,7 +50,7 @@ class RunSteps:
     def __init__(self, services: EngineServices) -> None:
         self._s = services
 
-    async def __call__(self, lease: Lease) -> None:
+    async def __call__(self, lease: Lease) -> Lease | None:
         """One step."""
         try:
             run, attempts, now = await self._s.store.read(lambda tx: _rows(tx, lease.id))
@@ -58,16 +58,20 @@ class RunSteps:
             raise Unreadable(str(error)) from error
         match decide_run(run, attempts, RunFacts(), now):
             case PinNext():
-                await self._pin(run, lease)
+                return await self._pin(run, lease)
             case AskOffers():
-                await self._choose_offer(run, lease)
+                return await self._choose_offer(run, lease)
             case SaveRun() | RunIsOver():
-                await self._settle(lease, lambda _tx: RunFacts())
+                return await self._settle(lease, lambda _tx: RunFacts())
             case Choose():
                 raise Bug("A run chose an offer that nobody asked for.")
 
-    async def _settle(self, lease: Lease, facts: Callable[[Tx], RunFacts]) -> None:
-        await edges.commit(self._s.store, failpoints.RUN_SETTLE, lambda tx: self._apply(tx, lease, facts))
+    async def _settle(self, lease: Lease, facts: Callable[[Tx], RunFacts]) -> Lease | None:
+        def apply(tx: Tx) -> Lease | None:
+            self._apply(tx, lease, facts)
+            return go_on(tx, lease)
+
+        return await edges.commit(self._s.store, failpoints.RUN_SETTLE, apply)
 
     def _apply(self, tx: Tx, lease: Lease, facts: Callable[[Tx], RunFacts]) -> None:
         run, attempts, now = _rows(tx, lease.id)
@@ -90,12 +94,12 @@ class RunSteps:
 
     # planning
 
-    async def _pin(self, run: Run, lease: Lease) -> None:
+    async def _pin(self, run: Run, lease: Lease) -> Lease | None:
         try:
             change = await self._pinned(run)
         except (UserError, Refused) as error:
             change = _refusal(error)
-        await edges.commit(self._s.store, failpoints.RUN_PIN, lambda tx: _apply_pin(tx, lease, change))
+        return await edges.commit(self._s.store, failpoints.RUN_PIN, lambda tx: _apply_pin(tx, lease, change))
 
     async def _pinned(self, run: Run) -> Change:
         """Resolves the next pin. Raises what `_refusal` explains, or Transient."""
@@ -128,11 +132,11 @@ class RunSteps:
 
     # queued
 
-    async def _choose_offer(self, run: Run, lease: Lease) -> None:
+    async def _choose_offer(self, run: Run, lease: Lease) -> Lease | None:
         if run.plan is None:
             raise Bug(f"The run {run.id} is queued without a plan.")
         offers, because = await self._offers(run.plan.resources)
-        await self._settle(lease, lambda tx: self._facts(tx, offers, because))
+        return await self._settle(lease, lambda tx: self._facts(tx, offers, because))
 
     async def _offers(self, need: Resources) -> tuple[tuple[Offer, ...], str]:
         """Cheapest first over all providers; and why there are none."""
@@ -222,12 +226,13 @@ def _save(tx: Tx, before: Run, row: Run, lease: Lease) -> None:
             tx.wake(Kind.ATTEMPT, attempt.id)
 
 
-def _apply_pin(tx: Tx, lease: Lease, change: Change) -> None:
+def _apply_pin(tx: Tx, lease: Lease, change: Change) -> Lease | None:
     run, attempts, now = _rows(tx, lease.id)
     decision = decide_run(run, attempts, RunFacts(), now)
     # cancelled or out of time meanwhile: the pin does not matter any more
     row = decision.row if isinstance(decision, SaveRun) else change(run, now)
     _save(tx, run, row, lease)
+    return go_on(tx, lease)
 
 
 @lru_cache(maxsize=64)

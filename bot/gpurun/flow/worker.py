@@ -5,13 +5,12 @@ A step that dies leaves its row leased; when the lease ends, any worker takes it
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import timedelta
 from itertools import groupby
 
 import anyio
-import anyio.lowlevel
 import structlog
 
 from gpurun.domain.errors import Bug, GpurunError, Transient
@@ -20,13 +19,15 @@ from gpurun.ports.clock import Chance, Clock
 from gpurun.ports.store import Kind, Lease, Store, Tx
 from gpurun.run.timers import backoff
 
-Handler = Callable[[Lease], Awaitable[None]]
-"""One step for one row. It gives the row back in its commit; what it raises becomes a later try."""
+Handler = Callable[[Lease], Awaitable[Lease | None]]
+"""One step for one row. Its commit gives the row back, or keeps it by `go_on`; what it raises becomes a later try."""
 
 LEASE = timedelta(seconds=75)
 RENEW_EVERY_S = 20.0
 POLL_S = 0.5
 """How late the commit of another process is noticed."""
+BUSY_POLL_S = 0.1
+"""A row that is due and leased by another process stays due: no spinning on it."""
 DRAIN_S = 10.0
 UNREADABLE_AGAIN = timedelta(minutes=1)
 ENDLESS = 10_000
@@ -54,6 +55,11 @@ def still_mine(*, for_s: float) -> None:
         raise NotMine
 
 
+def go_on(tx: Tx, lease: Lease) -> Lease | None:
+    """At the end of a step's transaction: the row stays with this worker when it is due again."""
+    return tx.keep(lease, length=LEASE)
+
+
 class Worker:
     """Runs the handlers of this process."""
 
@@ -69,18 +75,19 @@ class Worker:
         self._held: dict[Lease, float] = {}
         """Monotonic time at which each lease may end."""
         self._freed = anyio.Event()
+        self._stopping = False
 
     async def run(self, stop: anyio.Event) -> None:
         """Until `stop`; then no new step starts, running ones get 10 s, and the rest is cut off."""
         async with anyio.create_task_group() as steps:
             steps.start_soon(self._keep_leases)
             while not stop.is_set():
-                room = self._limit - len(self._held)
-                leases = await self._claim_or_rest()
+                leases, wait_s = await self._claim_what_is_due()
                 for lease in leases:
                     steps.start_soon(self._step, lease)
-                if len(leases) < room or room == 0:  # else there may be more
-                    await self._rest(stop)
+                if not leases:
+                    await self._rest(stop, wait_s)
+            self._stopping = True
             await self.drain()
             steps.cancel_scope.cancel()
 
@@ -93,29 +100,38 @@ class Worker:
     async def step_until_idle(self) -> None:
         """For tests: handles everything that is due now, one by one, and what becomes due by that."""
         for _ in range(ENDLESS):
-            leases = await self._claim()
+            leases = await self._claim(self._kinds_in_turn())
             if not leases:
                 return
             for lease in leases:
                 await self._step(lease)
         raise Bug("steps go on for ever without time passing")
 
-    async def _claim_or_rest(self) -> tuple[Lease, ...]:
+    async def _claim_what_is_due(self) -> tuple[tuple[Lease, ...], float]:
+        """Leases; or none, and for how many seconds there will be none if nobody commits anything."""
         if len(self._held) >= self._limit:
-            return ()
+            return (), POLL_S
         try:
-            return await self._claim()
+            due, now = await self._store.read(lambda tx: (tx.due(), tx.now()))  # cheaper than a claim in vain
+            times = {kind: at for kind, at in due.items() if kind in self._handlers}
+            kinds = tuple(kind for kind in self._kinds_in_turn() if kind in times and times[kind] <= now)
+            if kinds:
+                return await self._claim(kinds), BUSY_POLL_S
+            return (), min(((at - now).total_seconds() for at in times.values()), default=POLL_S)
         except Exception:  # the database may be restarting; the loop must outlive that
             log.exception("claim_failed")
             await self._clock.sleep(POLL_S)
-            return ()
+            return (), BUSY_POLL_S
 
-    async def _claim(self) -> tuple[Lease, ...]:
+    def _kinds_in_turn(self) -> tuple[Kind, ...]:
+        """Every kind is first in turn."""
+        self._kinds.append(self._kinds.pop(0))
+        return tuple(self._kinds)
+
+    async def _claim(self, kinds: Sequence[Kind]) -> tuple[Lease, ...]:
         """Leases with a token of their own, so that a step which outlived its lease holds nothing."""
         token = self._chance.ulid()
         room = self._limit - len(self._held)
-        self._kinds.append(self._kinds.pop(0))  # every kind is first in turn
-        kinds = tuple(self._kinds)
 
         def claim(tx: Tx) -> tuple[Lease, ...]:
             leases: tuple[Lease, ...] = ()
@@ -130,29 +146,42 @@ class Worker:
         return leases
 
     async def _step(self, lease: Lease) -> None:
+        """One step, and those that follow from it while the row is due at once."""
+        held: Lease | None = lease
+        while held is not None:
+            held = await self._one_step(held)
+
+    async def _one_step(self, lease: Lease) -> Lease | None:
         _seconds_left.set(lambda: self._held.get(lease, 0.0) - self._clock.monotonic())
+        kept = None
         try:
-            await self._handle(lease)
+            kept = await self._handle(lease)
+            if kept is not None and self._stopping:
+                leaving, kept = kept, None
+                await self._leave(leaving, timedelta(0))
         except Exception:  # the row keeps its lease until it ends, then it is tried again
             log.exception("step_outcome_lost", kind=lease.kind, id=lease.id)
         finally:
-            self._held.pop(lease, None)
+            until = self._held.pop(lease, 0.0)
+            if kept is not None:
+                self._held[kept] = until
             self._freed.set()
             self._freed = anyio.Event()
+        return kept
 
-    async def _handle(self, lease: Lease) -> None:
+    async def _leave(self, lease: Lease, again: timedelta) -> None:
+        """As the row is, to whoever looks then."""
+        await edges.commit(self._store, failpoints.WORKER_LEAVE, lambda tx: tx.release(lease, due_at=tx.now() + again))
+
+    async def _handle(self, lease: Lease) -> Lease | None:
         bound = log.bind(kind=lease.kind, id=lease.id, tries=lease.tries)
         try:
-            await self._handlers[lease.kind](lease)
+            return await self._handlers[lease.kind](lease)
         except NotMine:
             bound.warning("lease_lost")
         except Unreadable as error:
             bound.error("row_not_understood", error=str(error))
-            await edges.commit(
-                self._store,
-                failpoints.WORKER_LEAVE,
-                lambda tx: tx.release(lease, due_at=tx.now() + UNREADABLE_AGAIN),
-            )
+            await self._leave(lease, UNREADABLE_AGAIN)
         except Bug as error:
             bound.exception("step_failed")
             await self._failed(lease, error)
@@ -162,6 +191,7 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - a bug of an adapter must not stop the other rows
             bound.exception("step_failed")
             await self._failed(lease, error)
+        return None
 
     async def _failed(self, lease: Lease, error: Exception) -> None:
         wait = backoff(lease.tries)
@@ -204,8 +234,8 @@ class Worker:
             if (lease.token, lease.id) in renewed and lease in self._held:
                 self._held[lease] = until
 
-    async def _rest(self, stop: anyio.Event) -> None:
-        """Until a commit, a free place, the next due time, `stop`, or half a second."""
+    async def _rest(self, stop: anyio.Event, wait_s: float) -> None:
+        """Until a commit, a free place, `stop`, or so many seconds; at most half a second."""
         async with anyio.create_task_group() as race:
 
             async def first(wait: Callable[[], Awaitable[object]]) -> None:
@@ -215,12 +245,5 @@ class Worker:
             race.start_soon(first, lambda: self._store.committed(timeout_s=POLL_S))
             race.start_soon(first, self._freed.wait)
             race.start_soon(first, stop.wait)
-            await anyio.lowlevel.checkpoint()  # they listen before we look
-            await self._until_due()
+            await self._clock.sleep(min(wait_s, POLL_S))
             race.cancel_scope.cancel()
-
-    async def _until_due(self) -> None:
-        due, now = await self._store.read(lambda tx: (tx.next_due(), tx.now()))
-        wait_s = POLL_S if due is None else (due - now).total_seconds()
-        # a row that is due and leased by another process stays due: no spinning on it
-        await self._clock.sleep(min(wait_s, POLL_S) if wait_s > 0 else POLL_S / 5)

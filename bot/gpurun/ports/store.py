@@ -53,6 +53,10 @@ class Leases(Protocol):
         """
         ...
 
+    def keep(self, lease: Lease, *, length: timedelta) -> Lease | None:
+        """For a step whose transaction has given the row back: takes it again at once when it is due already."""
+        ...
+
     def renew(self, kind: Kind, ids: Sequence[str], token: str, *, length: timedelta) -> frozenset[str]:
         """The ids still held."""
         ...
@@ -69,8 +73,12 @@ class Leases(Protocol):
         """`due_at = now`, never later than it was."""
         ...
 
+    def due(self) -> Mapping[Kind, datetime]:
+        """When a claim of that kind may find something next; a leased row counts from the end of its lease."""
+        ...
+
     def next_due(self) -> datetime | None:
-        """The earliest `due_at` over all tables."""
+        """The earliest of `due`."""
         ...
 
 

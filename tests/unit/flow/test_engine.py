@@ -295,7 +295,10 @@ CANCEL_AT = {
     "queued": lambda world: setattr(world.cloud, "stock", 0),
     "chosen": lambda world: world.use(SlowCloud(world.clock, pulls=1000)),
     "looking": lambda world: world.cloud.fail("create", "lost_unmade"),
-    "booting_found": lambda world: world.cloud.fail("create", "lost"),
+    "booting_found": lambda world: (
+        world.cloud.fail("create", "lost"),
+        setattr(world.agents, "script", NEVER_CLAIMS),
+    ),
     "booting": lambda world: setattr(world.agents, "script", NEVER_CLAIMS),
     "live": lambda world: setattr(world.agents, "script", Script(result=None)),
     "live_deaf": lambda world: setattr(world.agents, "script", Script(result=None, obeys=False)),
@@ -306,7 +309,7 @@ CANCEL_AT = {
 async def test_a_cancel_ends_the_run_in_every_state(world, where):
     CANCEL_AT[where](world)
     await world.start()
-    await world.run_for(seconds=1 if where in ("looking", "booting_found") else 5)
+    await world.run_for(seconds={"looking": 1, "booting_found": 6}.get(where, 5))
     before = await world.the_run()
     assert before.state is not RunState.ENDED
     attempts = await world.the_attempts()

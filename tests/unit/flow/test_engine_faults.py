@@ -142,6 +142,7 @@ async def test_a_list_that_is_refused_means_nothing_is_gone_and_nothing_is_creat
     await world.start()
     await world.run_for(seconds=5)
     world.cloud.break_down("list", "auth")
+    await world.run_for(seconds=20)  # the next look is after this
     await world.start("01kdrun0000000000000000002")
     await world.run_for(minutes=3)
     assert (await world.the_run()).verdict is Verdict.PASSED

@@ -9,7 +9,7 @@ import structlog
 from gpurun.domain.errors import Bug, ForgeUnavailable, Transient
 from gpurun.domain.run import RunState
 from gpurun.flow import failpoints
-from gpurun.flow.worker import NotMine, Unreadable, Worker, still_mine
+from gpurun.flow.worker import LEASE, NotMine, Unreadable, Worker, go_on, still_mine
 from gpurun.ports.store import Kind
 from tests.fakes.rows import a_run
 
@@ -53,6 +53,73 @@ async def test_what_is_due_is_handled_once(store, clock, chance):
     await add_runs(store, 3)
     await worker_of(store, clock, chance, finisher(store, seen)).step_until_idle()
     assert sorted(seen) == [run_id(n) for n in range(3)]
+
+
+async def test_a_row_that_is_due_again_stays_with_its_worker(store, clock, chance):
+    seen = []
+
+    async def three_steps(lease):
+        seen.append((lease.id, lease.token))
+        due_at = clock.now() if len(seen) % 3 else None
+
+        def give_back(tx):
+            tx.release(lease, due_at=due_at)
+            return go_on(tx, lease)
+
+        still_mine(for_s=70)
+        return await store.write(give_back)
+
+    await add_runs(store, 2)
+    await worker_of(store, clock, chance, three_steps).step_until_idle()
+    assert [row for row, _ in seen] == [run_id(0)] * 3 + [run_id(1)] * 3
+    assert len({token for _, token in seen}) == 1  # of the one claim
+    assert await store.read(lambda tx: tx.next_due()) is None
+
+
+async def test_a_worker_that_stops_leaves_the_next_step_to_others(store, clock, chance):
+    started, go, steps = anyio.Event(), anyio.Event(), []
+
+    async def endless(lease):
+        steps.append(lease)
+        started.set()
+        await go.wait()
+
+        def give_back(tx):
+            tx.release(lease, due_at=tx.now())
+            return go_on(tx, lease)
+
+        return await store.write(give_back)
+
+    await add_runs(store)
+    worker, stop = worker_of(store, clock, chance, endless), anyio.Event()
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(worker.run, stop)
+            await started.wait()
+            stop.set()
+            await anyio.sleep(0.01)
+            go.set()
+    assert len(steps) == 1
+    assert await store.read(lambda tx: tx.next_due()) == clock.now()  # free, and not leased by the dead
+
+
+async def test_a_lost_lease_is_not_taken_again_by_going_on(store, clock, chance):
+    held = []
+
+    async def slow(lease):
+        clock.advance(seconds=LEASE_S)
+        held.extend(await store.write(lambda tx: tx.claim(Kind.RUN, limit=1, token="other", length=LEASE)))
+
+        def give_back(tx):
+            assert not tx.release(lease, due_at=tx.now())
+            return go_on(tx, lease)
+
+        return await store.write(give_back)
+
+    await add_runs(store)
+    await worker_of(store, clock, chance, slow).step_until_idle()
+    assert [lease.token for lease in held] == ["other"]
+    assert await store.write(lambda tx: tx.release(held[0], due_at=None))
 
 
 @pytest.mark.parametrize(

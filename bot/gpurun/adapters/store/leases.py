@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
@@ -24,7 +25,7 @@ from sqlalchemy import (
 )
 
 from gpurun.adapters.store import tables
-from gpurun.adapters.store.base import NOW, TOKEN, WORK, TransactionBase, is_open, key_of, key_value
+from gpurun.adapters.store.base import KEY, NOW, TOKEN, WORK, TransactionBase, is_open, key_of, key_value
 from gpurun.adapters.store.codec import Moment
 from gpurun.domain.delivery import InboxState
 from gpurun.ports.store import Kind, Lease
@@ -40,6 +41,16 @@ class LeaseRows(TransactionBase):
             # Not news: the loop that claims is the loop that waits for news.
             self._change_quietly(_take(kind), taken)
         return tuple(Lease(kind, str(row["key"]), token, row["tries"]) for row in rows)
+
+    def keep(self, lease: Lease, *, length: timedelta) -> Lease | None:
+        again = {
+            "key_": key_value(lease.kind, lease.id),
+            "now_": self.now(),
+            "token_": lease.token,
+            "until_": self.now() + length,
+        }
+        tries = self._connection.execute(_take_again(lease.kind), again).scalar_one_or_none()
+        return None if tries is None else replace(lease, tries=tries)
 
     def renew(self, kind: Kind, ids: Sequence[str], token: str, *, length: timedelta) -> frozenset[str]:
         held = {
@@ -58,10 +69,12 @@ class LeaseRows(TransactionBase):
         counted = self._change(update(table).where(*ours).values(tries=table.c.tries + 1, last_error=error))
         return counted > 0 and self._give_back(lease, {}, due_at=due_at)
 
+    def due(self) -> Mapping[Kind, datetime]:
+        found = self._connection.execute(_next(), {"now_": self.now()})
+        return {Kind(kind): at for kind, at in found if at is not None}
+
     def next_due(self) -> datetime | None:
-        """When a claim may find something next; a leased row counts from the end of its lease."""
-        found: datetime | None = self._connection.execute(_next(), {"now_": self.now()}).scalar_one()
-        return found
+        return min(self.due().values(), default=None)
 
     def void_leases(self) -> None:
         """Every lease ends. Only for whoever knows that its holder is dead."""
@@ -93,6 +106,13 @@ def _take(kind: Kind) -> Update:
 
 
 @cache
+def _take_again(kind: Kind) -> Any:
+    table, key = WORK[kind], key_of(kind)
+    due = update(table).where(key == KEY, table.c.due_at <= NOW, _free(kind), is_open(kind))
+    return due.values(lease_token=TOKEN, lease_until=_UNTIL, woken_at=None).returning(table.c.tries)
+
+
+@cache
 def _renew(kind: Kind) -> Any:
     table, key = WORK[kind], key_of(kind)
     held = update(table).where(key.in_(_KEYS), table.c.lease_token == TOKEN)
@@ -101,21 +121,25 @@ def _renew(kind: Kind) -> Any:
 
 @cache
 def _next() -> Select[Any]:
-    """The minimum over all tables, in one statement."""
+    """The minimum of each table, in one statement."""
     firsts = union_all(*(part for kind in Kind for part in (_next_free(kind), _next_expired(kind)))).subquery()
-    return select(func.min(firsts.c.at))
+    return select(firsts.c.kind, func.min(firsts.c.at)).group_by(firsts.c.kind)
+
+
+def _name(kind: Kind) -> ColumnElement[Any]:
+    return literal_column(f"'{kind}'").label("kind")
 
 
 def _next_free(kind: Kind) -> Select[Any]:
     due = WORK[kind].c.due_at
     first = select(due.label("at")).where(due.is_not(None), _free(kind), *_claimable(kind)).order_by(due).limit(1)
-    return select(first.subquery().c.at)
+    return select(_name(kind), first.subquery().c.at)
 
 
 def _next_expired(kind: Kind) -> Select[Any]:
     table = WORK[kind]
     leased = (table.c.due_at <= NOW, table.c.lease_until > NOW, is_open(kind))
-    return select(func.min(table.c.lease_until).label("at")).where(*leased)
+    return select(_name(kind), func.min(table.c.lease_until).label("at")).where(*leased)
 
 
 def _free(kind: Kind) -> ColumnElement[bool]:

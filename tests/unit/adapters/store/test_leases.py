@@ -159,11 +159,36 @@ async def test_a_wake_during_a_step_is_not_lost_when_the_step_ends(store, clock,
     assert await claim(store, Kind.RUN) == ()  # one wake, one more step
 
 
+async def test_a_row_that_was_given_back_is_kept_when_it_is_due(store, clock):
+    await add_runs(store, a_run())
+    lease = await claim_one(store, Kind.RUN)
+
+    def give_back(due_at, *, woken=False):
+        def fn(tx):
+            if woken:
+                tx.wake(Kind.RUN, "run-1")
+            assert tx.save_run(a_run(due_at=due_at, tries=2), lease)
+            return tx.keep(lease, length=LEASE)
+
+        return store.write(fn)
+
+    later = START + timedelta(hours=1)
+    assert await give_back(START) == Lease(Kind.RUN, "run-1", lease.token, 2)
+    assert await claim(store, Kind.RUN) == ()
+    clock.advance(seconds=74)
+    assert await claim(store, Kind.RUN, token="other") == ()
+    assert await give_back(later, woken=True) is not None
+    assert await give_back(later) is None  # that wake is used up
+    assert await claim(store, Kind.RUN) == ()
+
+
 async def test_the_next_due_time_is_the_earliest_of_all_tables(store):
     assert await store.read(lambda tx: tx.next_due()) is None
     await add_runs(store, a_run(due_at=START + timedelta(minutes=5)))
     await store.write(lambda tx: tx.publish(a_publication(due_at=START + timedelta(minutes=3))))
     assert await store.read(lambda tx: tx.next_due()) == START + timedelta(minutes=3)
+    due = {Kind.RUN: START + timedelta(minutes=5), Kind.PUBLICATION: START + timedelta(minutes=3)}
+    assert await store.read(lambda tx: tx.due()) == due
 
 
 async def test_a_leased_row_is_next_due_when_its_lease_ends(store):
