@@ -80,14 +80,21 @@ class Folders:
     def made(self) -> Folders:
         """They exist afterwards, for their owner only. Raises UserError."""
         try:
-            for folder in (self.state, self.cache):
+            # the cache first: it may be the parent, and parents are made for everybody
+            for folder in (self.cache, self.state, *self._private()):
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for folder in self._private():
+                folder.chmod(0o700)
         except OSError as error:
             raise UserError(
                 f"The state folder {self.state} cannot be made: {error.strerror}.",
                 hint="Set GPURUN_STATE_DIR to a folder that this user may write to.",
             ) from error
         return self
+
+    def _private(self) -> tuple[Path, ...]:
+        """Private code, weights and results, also where the folder around them was there before and is open to all."""
+        return self.cache / "git", self.cache / "hub", self.state / "blobs", self.state / "up"
 
 
 def server_folders(settings: Settings) -> Folders:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -151,6 +152,7 @@ class SqliteStore(_Store):
 
     def _open_database(self) -> tuple[Database, Identity]:
         self._lock = FileLock(self._path)
+        _keep_private(self._path)
         database = databases.open_sqlite(self._path, self._clock)
         try:
             with database.connection() as connection:
@@ -171,6 +173,16 @@ class SqliteStore(_Store):
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def _keep_private(path: Path) -> None:
+    """The file holds read keys, and the secret that tokens are derived from. SQLite gives its other files this mode."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        if os.fstat(file).st_mode & 0o077:
+            os.fchmod(file, 0o600)
+    finally:
+        os.close(file)
 
 
 class PostgresStore(_Store):

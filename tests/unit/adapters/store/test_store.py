@@ -2,6 +2,7 @@ import asyncio
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -415,3 +416,16 @@ def test_a_delivery_has_the_fields_that_the_hot_path_writes():
     assert set(Delivery.__dataclass_fields__) == {
         "guid", "event", "action", "installation_id", "repo", "number", "body", "received_at",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("before", [None, 0o644])
+async def test_the_file_is_for_its_owner_only(tmp_path, clock, chance, before):
+    path = tmp_path / "gpurun.sqlite"
+    if before is not None:
+        path.touch()
+        path.chmod(before)
+    async with SqliteStore(path, clock=clock, chance=chance) as store:
+        await store.write(lambda tx: tx.ensure_account("docker"))
+        modes = {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+        assert len(list(tmp_path.iterdir())) == 4  # the file, its log and its index, and our lock
+    assert modes == {0o600}
