@@ -21,7 +21,7 @@ class Settings(BaseSettings):
     """Empty: SQLite in `state_dir`. Else `postgresql://user:password@host/name`."""
     host: str = "127.0.0.1"
     """Address that `gpurun serve` listens on. A reverse proxy in front of it speaks TLS."""
-    port: int = 8080
+    port: int = Field(default=8080, ge=0, le=65535)
     """Port that `gpurun serve` listens on. Each process needs its own."""
     public_url: str = "http://127.0.0.1:8080"
     """Where people reach this server; links in comments start with it."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import anyio
 import structlog
@@ -209,10 +210,29 @@ async def open_house(stack: AsyncExitStack, settings: Settings, folders: Folders
 
 def open_store(settings: Settings, folders: Folders, clock: Clock, chance: Chance) -> SqliteStore | PostgresStore:
     """By URL, else the file of this house."""
-    url = settings.database_url.get_secret_value()
+    url = database_url(settings)
     if url:
         return PostgresStore(url, chance=chance)
     return SqliteStore(folders.state / "gpurun.db", clock=clock, chance=chance)
+
+
+def database_url(settings: Settings) -> str:
+    """Empty for a file of our own. Raises UserError for a database that we do not know."""
+    url = settings.database_url.get_secret_value()
+    if url and not _is_postgres(url):
+        raise UserError(
+            "GPURUN_DATABASE_URL is no address of a database that gpurun knows.",
+            hint="It looks like postgresql://user:password@host/name. Without it a SQLite file is used.",
+        )
+    return url
+
+
+def _is_postgres(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"postgresql", "postgres"} and parts.port != 0  # an odd port is a ValueError
+    except ValueError:
+        return False
 
 
 async def open_providers(stack: AsyncExitStack, settings: Settings) -> Mapping[str, Provider]:

@@ -8,16 +8,20 @@ import click
 
 from gpurun.adapters import store
 from gpurun.cli.environment import read_settings
-from gpurun.domain.errors import GpurunError
-from gpurun.wiring import server_folders
+from gpurun.cli.trouble import tell
+from gpurun.domain.errors import GpurunError, UserError
+from gpurun.wiring import Folders, database_url, server_folders
 
 
 def upgrade() -> int:
     """0 when the tables are this version's afterwards."""
     try:
-        store.upgrade(where())
+        place = where()
+        if isinstance(place, Path):
+            Folders(state=place.parent, cache=place.parent).made()
+        store.upgrade(place)
     except GpurunError as error:
-        return refused(error)
+        return refused("gpurun db upgrade", error)
     click.echo("The tables are those of this version.")
     return 0
 
@@ -25,9 +29,9 @@ def upgrade() -> int:
 def check() -> int:
     """0 when nothing is wrong with the tables."""
     try:
-        problems = store.check(where())
+        problems = store.check(existing())
     except GpurunError as error:
-        return refused(error)
+        return refused("gpurun db check", error)
     for problem in problems:
         click.echo(problem, err=True)
     if not problems:
@@ -38,9 +42,9 @@ def check() -> int:
 def adopt() -> int:
     """0 when the database belongs to this host afterwards."""
     try:
-        store.adopt(where())
+        store.adopt(existing())
     except GpurunError as error:
-        return refused(error)
+        return refused("gpurun db adopt", error)
     click.echo("This database belongs to this host now.")
     return 0
 
@@ -48,9 +52,9 @@ def adopt() -> int:
 def verify_audit() -> int:
     """0 when the chain holds, 1 with the first bad position."""
     try:
-        report = store.verify_audit(where())
+        report = store.verify_audit(existing())
     except GpurunError as error:
-        return refused(error)
+        return refused("gpurun audit verify", error)
     if report.first_bad is not None:
         click.echo(f"The chain breaks at position {report.first_bad}: {report.problem}", err=True)
         return 1
@@ -59,13 +63,22 @@ def verify_audit() -> int:
 
 
 def where() -> str | Path:
-    """The database that `gpurun serve` with the same settings uses."""
+    """The database that `gpurun serve` with the same settings uses. Raises UserError."""
     settings = read_settings()
-    url = settings.database_url.get_secret_value()
-    return url or server_folders(settings).state / "gpurun.db"
+    return database_url(settings) or server_folders(settings).state / "gpurun.db"
 
 
-def refused(error: GpurunError) -> int:
+def existing() -> str | Path:
+    """The same, when it is there: looking at a file must not make it. Raises UserError."""
+    place = where()
+    if isinstance(place, Path) and not place.is_file():
+        raise UserError(
+            f"There is no database {place}.", hint="Set GPURUN_STATE_DIR or GPURUN_DATABASE_URL as for the server."
+        )
+    return place
+
+
+def refused(command: str, error: GpurunError) -> int:
     """Exit code 2 and why."""
-    click.echo(str(error), err=True)
+    tell(command, error)
     return 2

@@ -19,8 +19,7 @@ import anyio.to_thread
 import structlog
 
 from gpurun.adapters.local import LocalForge
-from gpurun.cli.trouble import first_of_ours
-from gpurun.domain.errors import GpurunError, StoreBusy
+from gpurun.domain.errors import StoreBusy
 from gpurun.domain.run import RunState
 from gpurun.flow.request import request_end
 from gpurun.ports.store import Tx
@@ -74,11 +73,8 @@ async def clear_leftovers(settings: Settings, who: str) -> int:
             ended += await _end(settings, folder, who)
         except StoreBusy:
             continue  # it is alive
-        except (GpurunError, BaseExceptionGroup) as error:
-            ours = first_of_ours(error)
-            if ours is None:
-                raise
-            log.warning("leftover_not_cleared", folder=str(folder), error=str(ours))
+        except Exception as error:  # noqa: BLE001 - rows of another version in an old folder are not this run's trouble
+            log.warning("leftover_not_cleared", folder=str(folder), error=repr(error))
     return ended
 
 

@@ -21,7 +21,7 @@ from gpurun.cli.trouble import first_of_ours, tell
 from gpurun.cli.validate import show_config_error
 from gpurun.cli.who import who
 from gpurun.command.parse import suggest
-from gpurun.domain.errors import ConfigError, GpurunError, ProviderUnavailable, UserError
+from gpurun.domain.errors import ConfigError, GpurunError, ProviderRefused, ProviderUnavailable, UserError
 from gpurun.domain.ids import CommitSha, JobName
 from gpurun.domain.plan import Resources
 from gpurun.domain.run import Verdict
@@ -76,7 +76,8 @@ def run_job(wish: Wish, output: Output) -> int:
             raise
     verdict, reason = _without_a_run(ours)
     _tell(ours, wish.checkout)
-    screen.fails(no_run_result(wish.job, verdict, reason=reason, detail=str(ours)))
+    hint = ours.hint if isinstance(ours, UserError) else ""
+    screen.fails(no_run_result(wish.job, verdict, reason=reason, detail=f"{ours} {hint}".strip()))
     return EXIT_CODES[verdict]
 
 
@@ -85,12 +86,12 @@ def _without_a_run(error: GpurunError) -> tuple[Verdict, str]:
     match error:
         case Interrupted():
             return Verdict.CANCELLED, "asked"
+        case NoEngine():
+            return Verdict.LOST, "no_engine"
         case ConfigError():
             return Verdict.REFUSED, "config"
         case UserError():
             return Verdict.REFUSED, "usage"
-        case ProviderUnavailable():
-            return Verdict.LOST, "no_engine"
         case _:
             return Verdict.LOST, "trouble"
 
@@ -161,21 +162,44 @@ async def local_request(forge: LocalForge, state: LocalState, sha: CommitSha, jo
     )
 
 
+class NoEngine(UserError):
+    """There is nothing to run containers with."""
+
+
 async def require_room(house: House, needs: Resources) -> None:
     """A local run does not wait for a machine that nobody will bring.
 
-    Raises: ProviderUnavailable without an engine, UserError when the machine lacks what the job needs.
+    Raises: NoEngine, and UserError when the engine's machine lacks what the job needs.
     """
     for provider in house.providers.values():
-        if await provider.offers(needs):
-            return
-    asked = ", ".join(f"{name} {value:g}" for name, value in _asked(needs))
+        try:
+            if await provider.offers(needs):
+                return
+        except ProviderUnavailable as error:
+            raise NoEngine(f"{str(error).rstrip('.')}.", hint=_get_an_engine(error)) from error
+        except ProviderRefused as error:
+            raise UserError(str(error)) from error
     raise UserError(
-        f"The Docker Engine's machine does not have what the job needs: {asked}.",
+        f"The Docker Engine's machine does not have what the job needs: {', '.join(_words(needs))}.",
         hint="GPUs need NVIDIA's container runtime: `docker info` lists it under Runtimes." if needs.gpus else "",
     )
 
 
-def _asked(needs: Resources) -> list[tuple[str, float]]:
-    every = [("GPUs", needs.gpus), ("CPUs", needs.cpus), ("memory in MiB", needs.memory_mib)]
-    return [(name, value) for name, value in every if value]
+def _get_an_engine(error: BaseException) -> str:
+    if _caused_by(error, PermissionError):
+        return "This user may not use the engine's socket; members of the group `docker` may."
+    return (
+        "Start Docker, or install it: docs.docker.com/engine/install. "
+        "An engine elsewhere: set DOCKER_HOST or GPURUN_DOCKER_HOST."
+    )
+
+
+def _caused_by(error: BaseException | None, kind: type[BaseException]) -> bool:
+    while error is not None and not isinstance(error, kind):
+        error = error.__cause__
+    return error is not None
+
+
+def _words(needs: Resources) -> list[str]:
+    asked = [(needs.gpus, "GPUs"), (needs.cpus, "CPUs"), (needs.memory_mib, "MiB of memory")]
+    return [f"{amount:g} {what}" for amount, what in asked if amount]

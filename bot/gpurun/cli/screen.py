@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from datetime import datetime
 from typing import Protocol
@@ -24,6 +25,7 @@ DIRTY_SHOWN = 3
 PEEK_BYTES = 4096
 OURS = "::gpurun:: "
 """What lines of the agent in the log start with."""
+_PERCENT = re.compile(r" \d+ %$")
 _STYLES = {Verdict.PASSED: "bold green", Verdict.CANCELLED: "bold yellow"}
 _AFTER_THE_LOG = (Phase.COLLECTING, Phase.FINISHED)
 
@@ -118,6 +120,7 @@ class PeopleScreen:
         self._status: Status | None = None
         self._word = ""
         self._since: datetime | None = None
+        self._told_error = ""
         self._lines = _Lines()
         self._weights = ""
 
@@ -167,13 +170,21 @@ class PeopleScreen:
             return
         now = status(facts)
         word = f"{now.word}: {clean(now.note.encode())}" if now.note else now.word
-        changed = word != self._word
-        if changed:
-            self._word, self._since = word, facts.now
+        news = _PERCENT.sub("", word) != _PERCENT.sub("", self._word)
+        if news:
+            self._since = facts.now
+        self._word = word
+        if self._status is None and news:
+            self._say(f"· {_PERCENT.sub('', word)}", "dim")
         if self._status is not None:
+            self._trouble(facts.run.last_error)
             self._status.update(self._line(facts))
-        elif changed and not now.note.startswith(("pulling", "unpacking")):
-            self._say(f"· {word}", "dim")
+
+    def _trouble(self, error: str) -> None:
+        """Why something is tried again; the status line has no room for it."""
+        if error and error != self._told_error:
+            self._say(f"Trying again: {clean(error.encode())}", "yellow")
+        self._told_error = error or self._told_error
 
     def _line(self, facts: RunFacts) -> Text:
         """State, how long it has been so, and what the job's progress bar shows."""

@@ -42,11 +42,10 @@ def serve() -> int:
 async def _serve(settings: Settings) -> None:
     async with open_server(settings) as house:
         stop = anyio.Event()
-        web = _Web(build_app(house.http), settings)
+        web = _Web(build_app(house.http), settings, install=house.install_id)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_stop_on_signal, stop, web)
             tasks.start_soon(web.serve)
-            log.info("serving", address=f"http://{settings.host}:{settings.port}", install=house.install_id)
             await house.live(stop)
             await web.stopped.wait()
             tasks.cancel_scope.cancel()
@@ -64,7 +63,7 @@ async def _stop_on_signal(stop: anyio.Event, web: _Web) -> None:
 class _Web(uvicorn.Server):
     """uvicorn, with the signals left to us."""
 
-    def __init__(self, app: FastAPI, settings: Settings) -> None:
+    def __init__(self, app: FastAPI, settings: Settings, *, install: str) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -79,6 +78,13 @@ class _Web(uvicorn.Server):
             )
         )
         self.stopped = anyio.Event()
+        self._install = install
+
+    async def startup(self, sockets: None = None) -> None:  # type: ignore[override]
+        """Tells once it listens."""
+        await super().startup(sockets)
+        if self.started:
+            log.info("serving", address=f"http://{self.config.host}:{self.config.port}", install=self._install)
 
     async def serve(self, sockets: None = None) -> None:  # type: ignore[override]  # no sockets are handed in
         """Also tells when it has ended. Raises UserError when the address is taken."""

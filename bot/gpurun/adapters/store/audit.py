@@ -75,7 +75,8 @@ class AuditTable(TransactionBase):
     def verify_audit(self) -> ChainReport:
         """Walks the chain from its start; stops at the first position that does not fit."""
         log, meta = tables.audit, tables.meta
-        head = insisted(self._one(select(meta.c.sealed, meta.c.seal_hash)), "meta row")
+        head = self._one(select(meta.c.sealed, meta.c.seal_hash))
+        newest = (head["sealed"], bytes(head["seal_hash"])) if head else (0, GENESIS)  # no process has opened it yet
         unsealed = self._connection.execute(select(func.count()).where(~log.c.sealed)).scalar_one()
         sealed_rows = self._connection.execute(select(func.count()).where(log.c.sealed)).scalar_one()
         position, previous = 0, GENESIS
@@ -85,7 +86,7 @@ class AuditTable(TransactionBase):
                 if problem:
                     return ChainReport(position, unsealed, position + 1, problem)
                 position, previous = row[0], row[2]
-        if (position, previous) != (head["sealed"], bytes(head["seal_hash"])):
+        if (position, previous) != newest:
             return ChainReport(position, unsealed, position + 1, "The chain ends before its newest seal.")
         if sealed_rows != position:
             return ChainReport(position, unsealed, position + 1, "A row says that it is sealed and has no seal.")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
@@ -31,6 +31,9 @@ READERS = 2
 
 _ABORTED_BY_ANOTHER = ("40001", "40P01")
 """serialization_failure, deadlock_detected. Source: PostgreSQL documentation, appendix A, read 2026-01."""
+
+_SILENT: Final = {"hide_parameters": True}
+"""Tracebacks end up in the log; parameters hold read keys, webhook bodies, and the secret that tokens are derived from."""
 
 _STATEMENT_TIMEOUT_MS = 30_000
 _CONNECT_TIMEOUT_S = 10
@@ -111,8 +114,8 @@ class Database:
 def open_sqlite(path: Path, clock: Clock | None) -> Database:
     """One writing connection, a few reading ones."""
     url = URL.create("sqlite", database=str(path))
-    writer = create_engine(url, pool_size=1, max_overflow=0, connect_args=_sqlite_arguments())
-    reader = create_engine(url, pool_size=READERS, max_overflow=0, connect_args=_sqlite_arguments())
+    writer = create_engine(url, pool_size=1, max_overflow=0, connect_args=_sqlite_arguments(), **_SILENT)
+    reader = create_engine(url, pool_size=READERS, max_overflow=0, connect_args=_sqlite_arguments(), **_SILENT)
     _on_connect(writer, "PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL")
     _on_connect(reader, "PRAGMA query_only=ON")
     # The driver would begin a deferred transaction of its own, and late: a read that turns into a write can then
@@ -135,6 +138,7 @@ def open_postgres(url: str, clock: Clock | None) -> Database:
             "options": f"-c statement_timeout={_STATEMENT_TIMEOUT_MS} -c idle_in_transaction_session_timeout=60000",
             "application_name": "gpurun",
         },
+        **_SILENT,
     )
     reader = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
     return Database(engine, reader, clock)
@@ -164,7 +168,7 @@ def translated() -> Iterator[None]:
     except IntegrityError as exc:
         raise Bug(f"A row contradicts another one: {type(exc.orig).__name__}.") from exc
     except (OperationalError, InterfaceError) as exc:
-        raise Transient(f"The database did not do its work: {type(exc.orig).__name__}.") from exc
+        raise Transient(f"The database did not do its work: {_trouble(exc.orig)}.") from exc
     except sqlite3.Error as exc:  # the hot path speaks to the driver itself
         raise Transient(f"The database did not do its work: {type(exc).__name__}.") from exc
     except OverflowError as exc:
@@ -172,7 +176,17 @@ def translated() -> Iterator[None]:
     except StopIteration as exc:  # no future can hold it: whoever waits would wait for ever
         raise Bug("A transaction ended by StopIteration.") from exc
     except DBAPIError as exc:
+        if "not a database" in str(exc.orig):  # SQLITE_NOTADB
+            raise Bug("The file is no SQLite database.") from exc
         raise Bug(f"The database refused a statement: {type(exc.orig).__name__}.") from exc
+
+
+def _trouble(error: BaseException | None) -> str:
+    """What a connection failed of, which names server and port and no password; else only the kind of error."""
+    lines = str(error).splitlines()
+    # psycopg's errors have a `sqlstate`: the server's, None when there was no server to give one
+    no_connection = getattr(error, "sqlstate", "") is None
+    return lines[0].rstrip(".") if no_connection and lines else type(error).__name__
 
 
 def _aborted_by_another(exc: OperationalError) -> bool:
