@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -28,7 +28,7 @@ class Delivery:
     """`owner/name`, empty for events without a repository."""
     number: int
     """Issue or pull request, 0 for none."""
-    body: bytes
+    body: bytes = field(repr=False)
     received_at: datetime
 
 

@@ -115,7 +115,7 @@ class Run:
     """`comment`, `cli`."""
     comment_id: int | None = None
     created_at: datetime
-    read_key: str
+    read_key: str = field(repr=False)
     """128 bits, url-safe; opens the run page."""
     config_text: str | None
     """`.gpurun.yml` at `sha`; None when there is no such file."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from gpurun.domain.errors import Bug
@@ -45,7 +45,7 @@ class EngineServices:
     providers: Mapping[str, Provider]
     install_id: str
     """8 characters, lower case; stands in the name of every instance."""
-    install_secret: bytes
+    install_secret: bytes = field(repr=False)
     agent: AgentBundle
     slots: Mapping[str, int]
     """Instances at a time, by provider. A provider without an entry has none."""
