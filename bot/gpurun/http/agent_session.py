@@ -64,7 +64,12 @@ async def claim(services: HttpServices, scope: Scope, receive: Receive, send: Se
         assert after is not None
         return caller_of(tx, after)
 
-    caller = await services.store.write(write)
+    try:
+        caller = await services.store.write(write)
+    except Revoked:  # a ghost, or a container that its engine started again: it must leave a trace
+        refused = {"boot_id": boot_id}
+        await services.store.write(lambda tx: _audit_once(tx, attempt, "attempt_claim_refused", refused))
+        raise
     spec = build_spec(
         caller.plan,
         caller.attempt,
@@ -166,9 +171,13 @@ def _told(result: Result) -> dict[str, str | int | None]:
 
 
 def _audit_late(tx: Tx, attempt: Attempt, result: Result) -> None:
+    _audit_once(tx, attempt, "attempt_result_late", _told(result))
+
+
+def _audit_once(tx: Tx, attempt: Attempt, kind: str, data: Mapping[str, str | int | None]) -> None:
     """Once per attempt: a job can say what it likes as often as it likes."""
-    if not any(entry.kind == "attempt_result_late" for entry in tx.audit_of(f"attempt:{attempt.id}")):
-        tx.audit(_entry(tx, attempt, "attempt_result_late", _told(result)))
+    if not any(entry.kind == kind for entry in tx.audit_of(f"attempt:{attempt.id}")):
+        tx.audit(_entry(tx, attempt, kind, data))
 
 
 def _entry(tx: Tx, attempt: Attempt, kind: str, data: Mapping[str, str | int | None]) -> AuditEntry:

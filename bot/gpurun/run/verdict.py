@@ -22,8 +22,10 @@ def verdict_of(result: Result, attempt: Attempt, run: Run) -> Verdict:
         case ResultKind.TIMEOUT:
             return Verdict.TIMEOUT
         case ResultKind.CANCELLED:
-            # the agent knows one stop flag; when nobody cancelled, the deadline had set it
-            return Verdict.TIMEOUT if attempt.stop_asked_at and run.cancel_at is None else Verdict.CANCELLED
+            if run.cancel_at is not None:
+                return Verdict.CANCELLED
+            # nobody cancelled: the deadline had set the agent's one stop flag, or the host ended the instance
+            return Verdict.TIMEOUT if attempt.stop_asked_at else Verdict.LOST
         case ResultKind.LOST | ResultKind.PREEMPTED:
             return Verdict.CANCELLED if run.cancel_at is not None and never_ran(attempt) else Verdict.LOST
         case _:

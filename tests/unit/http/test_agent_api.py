@@ -120,7 +120,7 @@ async def test_the_claim_is_for_one_boot(world, clock):
     assert (await world.claim("boot-2")).status_code == 410
     clock.advance(seconds=121)
     assert (await world.claim("boot-1")).status_code == 410
-    assert await world.audited() == ["attempt_claimed"]
+    assert await world.audited() == ["attempt_claimed", "attempt_claim_refused"]
 
 
 @one_database

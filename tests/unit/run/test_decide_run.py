@@ -119,7 +119,7 @@ def test_waiting_for_a_place_is_not_counted():
         (ResultKind.TIMEOUT, Verdict.TIMEOUT),
         (ResultKind.PREEMPTED, Verdict.LOST),
         (ResultKind.LOST, Verdict.LOST),
-        (ResultKind.CANCELLED, Verdict.CANCELLED),
+        (ResultKind.CANCELLED, Verdict.LOST),  # and nobody had asked for it
     ],
 )
 def test_the_verdict_follows_the_result_once_the_end_is_ordered(kind, verdict):
