@@ -1,0 +1,269 @@
+"""`gpurun run` as a person and a script meet it: a checkout, a terminal or a pipe, a real container."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import signal
+import sqlite3
+import struct
+import subprocess
+import sys
+import termios
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ops.demo_model import demo_model
+from ops.local_services import CACHE, free_port
+from tests.fakes.hub import FakeHub
+
+pytestmark = pytest.mark.docker
+
+WITHIN_S = 30.0
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class Desk:
+    """A checkout and the command in it."""
+
+    def __init__(self, folder: Path, engine: Any, image: str) -> None:
+        self.checkout = folder / "train"
+        self.home = folder / "state"
+        self.image = image
+        self._engine = engine
+        self._folder = folder
+        self.checkout.mkdir()
+        self.git("init", "-q")
+
+    def jobs(self, **jobs: dict[str, Any]) -> None:
+        """Committed."""
+        config = {"version": 1, "jobs": {name: {"image": self.image, **job} for name, job in jobs.items()}}
+        (self.checkout / ".gpurun.yml").write_text(json.dumps(config, indent=2))
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "jobs")
+
+    def git(self, *words: str) -> str:
+        who = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
+        done = subprocess.run(["git", *who, *words], cwd=self.checkout, check=True, capture_output=True, text=True)
+        return done.stdout
+
+    def start(self, *words: str, stdout: Any = subprocess.PIPE, **settings: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "gpurun", "run", *words],
+            cwd=self.checkout,
+            env={
+                "PATH": os.environ["PATH"],
+                "HOME": str(self._folder),
+                "GPURUN_STATE_DIR": str(self.home),
+                **{f"GPURUN_{name.upper()}": value for name, value in settings.items()},
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.PIPE if stdout == subprocess.PIPE else stdout,
+            text=True,
+        )
+
+    def run(self, *words: str, **settings: str) -> tuple[int, str, str]:
+        """Exit code, stdout, stderr; nothing of it is left on the engine."""
+        process = self.start(*words, **settings)
+        out, err = process.communicate(timeout=WITHIN_S)
+        assert self.containers() == []
+        return process.returncode, out, err
+
+    def containers(self) -> list[str]:
+        """Ids of all that the runs of this desk have on the engine."""
+        installs = {_install(database) for database in self.home.glob("runs/*/gpurun.db")}
+        ours = self._engine.containers(all=True, filters={"label": "gpurun.attempt"})
+        return [one["Id"] for one in ours if one["Labels"]["gpurun.install"] in installs]
+
+
+def _install(database: Path) -> str:
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=10)) as connection:
+        return str(connection.execute("SELECT install_id FROM meta").fetchone()[0])
+
+
+@pytest.fixture
+def desk(tmp_path, engine, base_images):
+    return Desk(tmp_path, engine, base_images.python)
+
+
+def read_until(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdout is not None
+    for read in process.stdout:
+        if read.rstrip("\n") == line:
+            return
+    pytest.fail(f"the output ended before {line!r}: {process.stderr and process.stderr.read()}")
+
+
+def test_a_dirty_checkout_runs_as_it_is_and_stays_as_it_was(desk):
+    desk.jobs(smoke={"run": "cat new.txt; ls ignored.txt; mkdir out; cp new.txt out/kept.txt", "artifacts": ["out/**"]})
+    (desk.checkout / ".gitignore").write_text("ignored.txt\n")
+    (desk.checkout / "ignored.txt").write_text("no")
+    (desk.checkout / "new.txt").write_text("not committed\n")
+    before = desk.git("status", "--porcelain", "-uall"), desk.git("stash", "list"), desk.git("for-each-ref")
+    code, out, err = desk.run("smoke")
+    assert (code, err) == (0, "")
+    assert "Uncommitted changes are part of this run (.gitignore, new.txt)" in out
+    assert "\nnot committed\n" in out
+    assert "ignored.txt': No such file" in out
+    assert (desk.git("status", "--porcelain", "-uall"), desk.git("stash", "list"), desk.git("for-each-ref")) == before
+    assert "gpurun smoke: ✅ passed" in out
+    assert desk.image in out
+    folder = re.search(r"artifacts +(/.+)", out)
+    assert folder is not None
+    assert (Path(folder[1]) / "out/kept.txt").read_text() == "not committed\n"
+    assert not CONTROL.search(out)
+    assert [line for line in out.splitlines() if line == "· running"] == ["· running"]
+
+
+def test_json_is_all_there_is_on_stdout(desk, tmp_path):
+    desk.jobs(smoke={"run": "echo to the log; echo 1 > a.txt; exit 3", "artifacts": ["a.txt"]})
+    code, out, err = desk.run("smoke", "--json", "--artifacts", str(tmp_path / "kept"))
+    assert code == 1
+    result = json.loads(out)
+    assert (result["verdict"], result["reason"], result["exit_code"]) == ("failed", "exit", 3)
+    assert result["commit"] == desk.git("rev-parse", "HEAD").strip()
+    assert result["image"] == desk.image
+    assert result["artifacts_dir"] == str(tmp_path / "kept")
+    assert set(result["artifacts"]) == {"a.txt"}
+    assert (tmp_path / "kept" / "a.txt").read_text() == "1\n"
+    assert "to the log\n" in err
+
+
+def test_a_longer_job_than_it_may_be_times_out(desk):
+    desk.jobs(smoke={"run": "sleep 60", "limits": {"max_duration": "1s"}})
+    code, out, _ = desk.run("smoke", "--json")
+    assert (code, json.loads(out)["verdict"]) == (1, "timeout")
+
+
+def test_an_image_that_is_not_there_is_refused(desk):
+    desk.image = f"{desk.image.split('@')[0]}@sha256:{'0' * 64}"
+    desk.jobs(smoke={"run": "echo hi"})
+    code, out, _ = desk.run("smoke", "--json")
+    assert code == 2
+    result = json.loads(out)
+    assert (result["verdict"], result["reason"]) == ("refused", "pin")
+    assert desk.image in result["detail"]
+
+
+def test_a_flipped_byte_in_the_weights_names_the_file(desk):
+    hub, model = FakeHub(), demo_model(CACHE / "demo")
+    revision = hub.add_model(model.id, model.files)
+    hub.corrupt(model.id, "model.safetensors")
+    desk.jobs(smoke={"run": "echo ran", "models": [{"id": model.id, "revision": revision}]})
+    with hub.serving() as url:
+        code, out, _ = desk.run("smoke", hub_url=url)
+    assert code == 1
+    assert "model.safetensors" in out
+    assert "\nran\n" not in out
+
+
+def test_a_terminal_shows_progress_and_obeys_no_job(desk):
+    draw = "for i in $(seq 30); do printf '\\rstep %d of 30' $i; sleep 0.05; done"
+    evil = "printf '\\033]52;c;aGVsbG8=\\a\\033[2J\\033[1;1H[bold]not markup[/bold]\\n'"
+    desk.jobs(smoke={"run": f"{evil}; {draw}"})
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+    process = desk.start("smoke", stdout=slave)
+    os.close(slave)
+    seen = _read_terminal(master)
+    assert process.wait(timeout=WITHIN_S) == 0
+    assert "[bold]not markup[/bold]" in seen
+    for forbidden in ("\x1b]52", "\x1b[2J", "\x1b[1;1H", "aGVsbG8"):
+        assert forbidden not in seen
+    assert re.search(r"running.* · step \d+ of 30", seen)
+    assert desk.containers() == []
+
+
+def _read_terminal(master: int) -> str:
+    """Everything until the last process has closed it."""
+    seen = b""
+    with os.fdopen(master, "rb", buffering=0) as terminal:
+        while True:
+            try:
+                piece = terminal.read(65536)
+            except OSError:
+                return seen.decode()
+            seen += piece
+
+
+def test_ctrl_c_ends_a_job_that_does_not_listen_and_then_the_command(desk):
+    desk.jobs(smoke={"run": "trap '' TERM INT; echo deaf; while :; do sleep 1; done"})
+    process = desk.start("smoke")
+    read_until(process, "deaf")
+    process.send_signal(signal.SIGINT)
+    read_until(process, "Stopping; the container goes first. Once more: without giving the job time.")
+    assert len(desk.containers()) == 1
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert desk.containers() == []
+    assert "🚫 cancelled" in out
+
+
+def test_sigterm_gives_the_job_time_to_end(desk):
+    desk.jobs(smoke={"run": "trap 'echo tidied; exit 0' TERM; echo ready; while :; do sleep 0.1; done"})
+    process = desk.start("smoke")
+    read_until(process, "ready")
+    process.terminate()
+    out, _ = process.communicate(timeout=WITHIN_S)
+    assert process.returncode == 130
+    assert "\ntidied\n" in out
+    assert desk.containers() == []
+
+
+def test_nobody_reads_any_more(desk):
+    """`gpurun run smoke | head`."""
+    desk.jobs(smoke={"run": "while :; do echo again; sleep 0.1; done"})
+    process = desk.start("smoke")
+    read_until(process, "again")
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    with process.stderr:
+        assert process.stderr.read() == ""
+    assert process.wait(timeout=WITHIN_S) == 130
+    assert desk.containers() == []
+
+
+def test_what_a_killed_run_left_is_cleared_by_the_next_one(desk):
+    desk.jobs(long={"run": "echo ready; sleep 600"}, smoke={"run": "echo hi"})
+    process = desk.start("long")
+    read_until(process, "ready")
+    process.kill()
+    process.communicate(timeout=WITHIN_S)
+    assert len(desk.containers()) == 1
+    alive = desk.start("long")
+    read_until(alive, "ready")
+    beside = desk.start("smoke")
+    beside.communicate(timeout=WITHIN_S)
+    assert beside.returncode == 0
+    assert len(desk.containers()) == 1, "the run that is alive keeps its container"
+    alive.terminate()
+    alive.communicate(timeout=WITHIN_S)
+    assert alive.returncode == 130
+    assert desk.containers() == []
+    assert sorted(folder.parent.name for folder in desk.home.glob("runs/*/ended")) == sorted(
+        folder.name for folder in desk.home.glob("runs/*")
+    )
+
+
+def test_a_registry_that_is_down_is_tried_again_until_ctrl_c(desk):
+    name = f"127.0.0.1:{free_port()}/gpurun-test/python"
+    desk.image = f"{name}@sha256:{'0' * 64}"
+    desk.jobs(smoke={"run": "echo hi"})
+    process = desk.start("smoke")
+    read_until(process, f"· pinning: the image; trying again: The registry of {name} does not answer (ConnectError).")
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=WITHIN_S)
+    assert process.returncode == 130
+    assert time.monotonic() - began < 5
+    assert "🚫 cancelled" in out
