@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 from collections import OrderedDict
+from weakref import WeakValueDictionary
 
 from starlette.types import Receive, Scope, Send
 
@@ -76,6 +78,7 @@ class Artifacts:
 
     def __init__(self, services: HttpServices) -> None:
         self._services = services
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, rest: str) -> None:
         """Takes bytes at `offset`; the file is collected when its last byte is there and its hash is right."""
@@ -88,19 +91,27 @@ class Artifacts:
         data = await read_body(scope, receive, limit=protocol.MAX_APPEND, timeout_s=BODY_TIMEOUT_S)
         if offset + len(data) > size:
             raise Refusal(400, "These bytes are beyond `size`.")
+        # One after the other: two files at once would share the blob, and the second change what the first had proved.
+        async with self._turns.setdefault(caller.attempt.id, asyncio.Lock()):
+            status, end = await self._take(caller, path, offset, data, size=size, sha256=sha256)
+        await _answer(send, status, caller, end)
+
+    async def _take(
+        self, caller: Caller, path: str, offset: int, data: bytes, *, size: int, sha256: str
+    ) -> tuple[int, int]:
+        """Status and the end of the file now."""
         collected = await self._services.store.read(lambda tx: tx.artifacts(caller.attempt.id))
         before = next((artifact for artifact in collected if artifact.path == path), None)
         if before is not None:
             if before.sha256 != sha256:
                 raise Refusal(422, f"{path!r} was collected with other bytes.")
-            await _answer(send, 200, caller, before.size)
-            return
+            return 200, before.size
         self._require_room(collected, size)
         artifact = Artifact(path=path, size=size, sha256=sha256, blob=f"artifacts/{caller.attempt.id}/{len(collected)}")
         status, end = await self._append(artifact, offset, data)
         if status == 200 and end == size:
             await self._collect(caller, artifact)
-        await _answer(send, status, caller, end)
+        return status, end
 
     def _require_room(self, collected: tuple[Artifact, ...], size: int) -> None:
         used = sum(artifact.size for artifact in collected)
@@ -129,7 +140,10 @@ class Artifacts:
             assert attempt is not None
             require_wanted(attempt)
             tx.saw(attempt.id)
-            if all(known.path != artifact.path for known in tx.artifacts(attempt.id)):
+            known = tx.artifacts(attempt.id)
+            if any(other.blob == artifact.blob and other.path != artifact.path for other in known):
+                raise Refusal(422, "Another process of the server collected another file meanwhile.")
+            if all(other.path != artifact.path for other in known):
                 tx.add_artifact(attempt.id, artifact)
 
         await self._services.store.write(write)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from dataclasses import replace
 from datetime import timedelta
@@ -508,6 +509,18 @@ async def test_a_file_that_changed_on_the_way_is_left_out(world):
     assert await world.store.read(lambda tx: tx.artifacts(ATTEMPT_ID)) == ()
     assert (await world.collect("a", b"4321")).status_code == 200
     assert (await world.collect("a", b"other")).status_code == 422
+
+
+async def test_files_sent_at_the_same_time_do_not_share_bytes(world):
+    """What the page offers under a hash has that hash, however a job sends it."""
+    await world.add()
+    await world.claim()
+    files = {f"f{number}": bytes([number]) * 500 for number in range(8)}
+    answers = await asyncio.gather(*(world.collect(name, data) for name, data in files.items()))
+    assert {answer.status_code for answer in answers} == {200}
+    for artifact in await world.store.read(lambda tx: tx.artifacts(ATTEMPT_ID)):
+        stored = b"".join([piece async for piece in world.services.blobs.open(artifact.blob)])
+        assert (hashlib.sha256(stored).hexdigest(), stored) == (artifact.sha256, files[artifact.path])
 
 
 async def test_artifacts_have_a_quota_together(world):
