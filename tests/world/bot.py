@@ -12,6 +12,8 @@ from pathlib import Path
 import anyio
 import httpx
 
+from ops.local_services import free_port
+
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
 
@@ -27,6 +29,24 @@ class BotProcess:
 
     async def start(self, **more: str) -> None:
         """Answers when this returns. `more`: settings for this start only."""
+        self._spawn(more)
+        with anyio.fail_after(START_TIMEOUT_S):
+            await self._answers()
+
+    async def start_and_die(self, failpoint: str) -> None:
+        """On its way through the work that waits for it, it kills itself there before this returns."""
+        self._spawn(dying_at(failpoint))
+        await self.death()
+
+    async def death(self) -> None:
+        """It has been killed by a failpoint."""
+        assert self._process is not None
+        with anyio.fail_after(START_TIMEOUT_S):
+            while (code := self._process.poll()) is None:
+                await anyio.sleep(0.02)
+        assert code == -signal.SIGKILL, f"the bot ended with {code}:\n{self.output()}"
+
+    def _spawn(self, more: Mapping[str, str]) -> None:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "gpurun", "serve"],
@@ -35,8 +55,6 @@ class BotProcess:
                 stdout=log,
                 stderr=log,
             )
-        with anyio.fail_after(START_TIMEOUT_S):
-            await self._answers()
 
     async def _answers(self) -> None:
         assert self._process is not None
@@ -49,6 +67,12 @@ class BotProcess:
                     pass
                 assert self._process.poll() is None, f"the bot did not start:\n{self.output()}"
                 await anyio.sleep(0.05)
+
+    def twin(self) -> BotProcess:
+        """Another process on the same database and the same folders, not started yet, with a port of its own."""
+        port = free_port()
+        environment = {**self._environment, "GPURUN_PORT": str(port)}
+        return BotProcess(environment, self._log.with_name("twin.log"), f"http://127.0.0.1:{port}")
 
     def kill(self) -> None:
         """SIGKILL, and wait for the end."""
@@ -72,3 +96,8 @@ class BotProcess:
     def output(self) -> str:
         """Everything it ever wrote, over all starts."""
         return self._log.read_text("utf-8", "replace") if self._log.exists() else ""
+
+
+def dying_at(failpoint: str) -> dict[str, str]:
+    """Settings for `start`: it kills itself there."""
+    return {"GPURUN_FAILPOINT": failpoint, "GPURUN_ALLOW_FAILPOINTS": "1"}
