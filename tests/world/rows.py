@@ -19,6 +19,12 @@ def undone(database: str) -> dict[str, int]:
     return {what: count for what, count in counts.items() if count}
 
 
+def leased(database: str) -> int:
+    """Rows that some process is working on now."""
+    tables = ("inbox", "run", "attempt", "publication", "provider_account", "stray")
+    return sum(_ask(database, f"SELECT count(*) FROM {table} WHERE lease_token IS NOT NULL") for table in tables)
+
+
 def _ask(database: str, question: str) -> int:
     if "://" in database:
         import psycopg
