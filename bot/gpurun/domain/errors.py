@@ -16,6 +16,7 @@ GpurunError
   NotYetDestroyed        call again
   WrongOffset            a stream append at another offset than the stream's end; carries `next`
   Revoked                the attempt may not talk any more; the agent must end itself
+  NewerRow               a row holds what only a later version knows; it is left as it is
   StoreBusy              the database belongs to another process or another host
   Bug                    an invariant broke; the reply is generic, details only in logs
 """
@@ -138,6 +139,10 @@ class WrongOffset(GpurunError):
 
 class Revoked(GpurunError):
     """The attempt is over or was never this one."""
+
+
+class NewerRow(GpurunError):
+    """A row holds a state or a value that this version does not know. Whoever knows it will work on it."""
 
 
 class StoreBusy(GpurunError):

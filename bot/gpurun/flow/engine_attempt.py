@@ -14,7 +14,7 @@ from gpurun.domain.offer import Launch, Preparation, Uplink
 from gpurun.domain.run import Attempt, AttemptState, AuditEntry, Run, RunState, Stray, StrayState
 from gpurun.flow import edges, failpoints
 from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices, engine_audit
-from gpurun.flow.worker import Unreadable, go_on, still_mine
+from gpurun.flow.worker import go_on, still_mine
 from gpurun.ports.provider import Prepares
 from gpurun.ports.store import Kind, Lease, Tx
 from gpurun.provider_kit.boot import boot_marker
@@ -65,10 +65,7 @@ class AttemptSteps:
 
     async def __call__(self, lease: Lease) -> Lease | None:
         """One step."""
-        try:
-            attempt, run, facts, now = await self._s.store.read(lambda tx: self._rows(tx, lease.id))
-        except ValueError as error:
-            raise Unreadable(str(error)) from error
+        attempt, run, facts, now = await self._s.store.read(lambda tx: self._rows(tx, lease.id))
         match decide_attempt(attempt, run, facts, now):
             case Prepare():
                 facts = await self._start(attempt, run, facts, now, lease)

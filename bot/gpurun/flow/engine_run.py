@@ -15,7 +15,7 @@ from gpurun.domain.plan import Resources
 from gpurun.domain.run import Attempt, Pins, Run, RunState, Verdict
 from gpurun.flow import edges, failpoints
 from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices, engine_audit
-from gpurun.flow.worker import Unreadable, go_on
+from gpurun.flow.worker import go_on
 from gpurun.plan import digest as digests
 from gpurun.plan.load import load
 from gpurun.plan.resolve import AllPinned, ConfirmImage, FetchCommit, ResolveModel, build, next_pin
@@ -52,10 +52,7 @@ class RunSteps:
 
     async def __call__(self, lease: Lease) -> Lease | None:
         """One step."""
-        try:
-            run, attempts, now = await self._s.store.read(lambda tx: _rows(tx, lease.id))
-        except ValueError as error:
-            raise Unreadable(str(error)) from error
+        run, attempts, now = await self._s.store.read(lambda tx: _rows(tx, lease.id))
         match decide_run(run, attempts, RunFacts(), now):
             case PinNext():
                 return await self._pin(run, lease)

@@ -24,7 +24,6 @@ from gpurun.domain.publication import Publication, PublicationKind
 from gpurun.domain.run import AuditEntry, Run
 from gpurun.flow import edges, failpoints
 from gpurun.flow.events import CommentCreated, comment_created
-from gpurun.flow.worker import Unreadable
 from gpurun.plan.load import job_names, load
 from gpurun.ports.clock import Chance
 from gpurun.ports.forge import Forge
@@ -101,10 +100,7 @@ class Intake:
         if was_edited(seen.comment):
             await self._settle(lease, InboxState.IGNORED, "the comment was edited before it was read")
             return
-        try:
-            await edges.commit(self.store, failpoints.INTAKE_COMMIT, lambda tx: self._apply(tx, lease, asked, seen))
-        except ValueError as error:  # a live run of a later version, which knows what to do with it
-            raise Unreadable(str(error)) from error
+        await edges.commit(self.store, failpoints.INTAKE_COMMIT, lambda tx: self._apply(tx, lease, asked, seen))
 
     async def _look(self, asked: Asked) -> Seen:
         repo, forge = asked.repo, self.forge

@@ -16,7 +16,7 @@ from gpurun.domain.offer import Owned
 from gpurun.domain.run import Attempt, AttemptState, ProviderAccount, Stray, StrayState
 from gpurun.flow import edges, failpoints
 from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices, engine_audit
-from gpurun.flow.worker import Unreadable, still_mine
+from gpurun.flow.worker import still_mine
 from gpurun.ports.provider import Provider
 from gpurun.ports.store import Kind, Lease, Tx
 from gpurun.run.timers import (
@@ -51,12 +51,7 @@ class Observer:
             message = str(refused)
             await edges.commit(self._s.store, failpoints.OBSERVE_BROKEN, lambda tx: _broken(tx, lease, message))
             return
-        try:
-            await edges.commit(
-                self._s.store, failpoints.OBSERVE_SETTLE, lambda tx: self._apply(tx, lease, owned, asked_at)
-            )
-        except ValueError as error:
-            raise Unreadable(str(error)) from error
+        await edges.commit(self._s.store, failpoints.OBSERVE_SETTLE, lambda tx: self._apply(tx, lease, owned, asked_at))
 
     def _apply(self, tx: Tx, lease: Lease, owned: tuple[Owned, ...], asked_at: datetime) -> None:
         account = _account(tx, lease.id)
@@ -103,10 +98,7 @@ class StraySteps:
 
     async def __call__(self, lease: Lease) -> None:
         """One call, one outcome."""
-        try:
-            stray, now = await self._s.store.read(lambda tx: (_stray(tx, lease.id), tx.now()))
-        except ValueError as error:
-            raise Unreadable(str(error)) from error
+        stray, now = await self._s.store.read(lambda tx: (_stray(tx, lease.id), tx.now()))
         provider = self._s.provider(stray.provider)
         if stray.state is StrayState.DESTROYING:
             outcome = await self._destroy(provider, stray)

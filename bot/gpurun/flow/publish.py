@@ -17,7 +17,7 @@ from gpurun.domain.ids import CommitSha
 from gpurun.domain.publication import Publication, PublicationKind, PublicationState
 from gpurun.flow import edges, failpoints
 from gpurun.flow.facts import Links, gather
-from gpurun.flow.worker import Unreadable, still_mine
+from gpurun.flow.worker import still_mine
 from gpurun.ports.forge import Forge
 from gpurun.ports.store import Lease, Store, Tx
 from gpurun.report.check import check_name, minimal_check, render_check
@@ -51,10 +51,7 @@ class Publisher:
 
     async def __call__(self, lease: Lease) -> None:
         """One step: one write to the forge, or one look for a write that may have happened."""
-        try:
-            row, paused_until, now = await self.store.read(lambda tx: _read(tx, lease.id))
-        except ValueError as error:
-            raise Unreadable(str(error)) from error
+        row, paused_until, now = await self.store.read(lambda tx: _read(tx, lease.id))
         if paused_until is not None and paused_until > now:
             await self._release(lease, paused_until)
         elif row.sent_rev >= row.desired_rev and row.state is PublicationState.IDLE:
@@ -163,10 +160,7 @@ class Publisher:
                 return Body(check=minimal_check(facts) if minimal else render_check(facts))
 
     async def _facts(self, row: Publication) -> RunFacts:
-        try:
-            return await self.store.read(lambda tx: gather(tx, row.run_id, self.links))
-        except ValueError as error:
-            raise Unreadable(str(error)) from error
+        return await self.store.read(lambda tx: gather(tx, row.run_id, self.links))
 
     async def _sha(self, row: Publication) -> CommitSha:
         return (await self._facts(row)).run.sha

@@ -13,7 +13,7 @@ from itertools import groupby
 import anyio
 import structlog
 
-from gpurun.domain.errors import Bug, GpurunError, Transient
+from gpurun.domain.errors import Bug, GpurunError, NewerRow, Transient
 from gpurun.flow import edges, failpoints
 from gpurun.ports.clock import Chance, Clock
 from gpurun.ports.store import Kind, Lease, Store, Tx
@@ -30,6 +30,7 @@ BUSY_POLL_S = 0.1
 """A row that is due and leased by another process stays due: no spinning on it."""
 DRAIN_S = 10.0
 UNREADABLE_AGAIN = timedelta(minutes=1)
+UNFORESEEN = "gpurun itself failed at this; its log says more."
 ENDLESS = 10_000
 """Steps without a pause that no test needs."""
 
@@ -40,10 +41,6 @@ _seconds_left: ContextVar[Callable[[], float]] = ContextVar("seconds_left")
 
 class NotMine(Exception):
     """The lease ran out during the step; somebody else owns the row now."""
-
-
-class Unreadable(Exception):
-    """The row holds what this version does not know, a newer state for example. It is left as it is."""
 
 
 def still_mine(*, for_s: float) -> None:
@@ -179,7 +176,7 @@ class Worker:
             return await self._handlers[lease.kind](lease)
         except NotMine:
             bound.warning("lease_lost")
-        except Unreadable as error:
+        except NewerRow as error:
             bound.error("row_not_understood", error=str(error))
             await self._leave(lease, UNREADABLE_AGAIN)
         except Bug as error:
@@ -197,7 +194,9 @@ class Worker:
         wait = backoff(lease.tries)
         if isinstance(error, Transient) and error.retry_after_s is not None:
             wait = max(wait, timedelta(seconds=error.retry_after_s))
-        text = str(error) or type(error).__name__
+        # what nobody foresaw may hold anything, and a row's error can end up in a comment
+        foreseen = isinstance(error, GpurunError) and not isinstance(error, Bug)
+        text = str(error) if foreseen else UNFORESEEN
         await edges.commit(
             self._store,
             failpoints.WORKER_FAILED,

@@ -15,6 +15,8 @@ import msgspec
 from sqlalchemy import BigInteger, Dialect, LargeBinary, Text
 from sqlalchemy.types import TypeDecorator
 
+from gpurun.domain.errors import NewerRow, PinNotFound
+
 T = TypeVar("T")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -40,9 +42,12 @@ def dump(value: object) -> str:
 def load(kind: type[T], text: str) -> T:
     """The value that `dump` wrote. Fields that this version does not know are left out.
 
-    Raises: msgspec.ValidationError when the text is no `kind`.
+    Raises: NewerRow when the text is no `kind`.
     """
-    return msgspec.convert(json.loads(text), kind, dec_hook=_decode_checked)
+    try:
+        return msgspec.convert(json.loads(text), kind, dec_hook=_decode_checked)
+    except (msgspec.ValidationError, PinNotFound) as exc:
+        raise NewerRow(f"A row holds a value that this version does not know: {exc}") from exc
 
 
 def canonical(data: object) -> str:
@@ -117,7 +122,10 @@ class Named(TypeDecorator[Any]):
         return None if value is None else str.__str__(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
-        return None if value is None else self.kind(value)
+        try:
+            return None if value is None else self.kind(value)
+        except (ValueError, PinNotFound) as exc:
+            raise NewerRow(f"A row holds a word that this version does not know: {exc}.") from exc
 
 
 class Structured(TypeDecorator[Any]):
