@@ -20,10 +20,10 @@ __all__ = ["AgentBundle", "EngineServices", "handlers", "know_providers"]
 
 
 def handlers(services: EngineServices) -> Mapping[Kind, Handler]:
-    """What a worker needs to carry out runs. Agents count as reachable from now on."""
+    """What a worker needs to carry out runs."""
     return {
         Kind.RUN: RunSteps(services),
-        Kind.ATTEMPT: AttemptSteps(services, receiver_up_at=services.clock.now()),
+        Kind.ATTEMPT: AttemptSteps(services),
         Kind.PROVIDER_ACCOUNT: Observer(services),
         Kind.STRAY: StraySteps(services),
     }

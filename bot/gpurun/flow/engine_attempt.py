@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import assert_never
 
+import structlog
 from pydantic import SecretStr
 
 from gpurun.domain.errors import Bug, CreateUnknown, GpurunError, NotYetDestroyed, ProviderRefused, Refused, Transient
@@ -37,6 +38,8 @@ from gpurun.run.decide_attempt import (
 )
 from gpurun.run.tokens import claim_token
 
+log = structlog.get_logger()
+
 CREATE_TIMEOUT_S = 45.0
 LAST_WORDS_TIMEOUT_S = 15.0
 LAST_WORDS_BYTES = 64 * 1024
@@ -47,6 +50,8 @@ AGENT_IN_INSTANCE = "/gpurun/agent.pyz"
 
 _CONCERN_THE_RUN = (AttemptState.UNSURE, AttemptState.DESTROYING, AttemptState.GONE, AttemptState.VOID)
 """States that let a run end or try again."""
+
+_OVER = (AttemptState.GONE, AttemptState.VOID)
 
 _BOOT_ERRORS: Mapping[tuple[str, ...], str] = {
     ("error", "no-python3"): "no_python",
@@ -59,9 +64,10 @@ _BOOT_ERRORS: Mapping[tuple[str, ...], str] = {
 class AttemptSteps:
     """Handler of `attempt` rows."""
 
-    def __init__(self, services: EngineServices, *, receiver_up_at: datetime) -> None:
+    def __init__(self, services: EngineServices) -> None:
         self._s = services
-        self._receiver_up_at = receiver_up_at
+        self._receiver_up_at: datetime | None = None
+        """Agents count as reachable since our first look, by the clock of the rows."""
 
     async def __call__(self, lease: Lease) -> Lease | None:
         """One step."""
@@ -93,8 +99,9 @@ class AttemptSteps:
         run = tx.run(attempt.run_id) if attempt else None
         if attempt is None or run is None:
             raise Bug(f"The attempt {attempt_id} or its run vanished.")
-        account = tx.account(attempt.offer.provider)
-        return attempt, run, AttemptFacts(account=account, receiver_up_at=self._receiver_up_at), tx.now()
+        account, now = tx.account(attempt.offer.provider), tx.now()
+        self._receiver_up_at = self._receiver_up_at or now
+        return attempt, run, AttemptFacts(account=account, receiver_up_at=self._receiver_up_at), now
 
     # the transaction
 
@@ -121,21 +128,23 @@ class AttemptSteps:
         row = decision.row
         if not tx.save_attempt(row, lease):
             return
-        if decision.result is not None:
-            tx.set_result(before.id, decision.result)
+        if decision.result is not None and not tx.set_result(before.id, decision.result):
+            decision = replace(decision, result=None)  # another came first, and whoever set it recorded it
         if before.state is not row.state or decision.result is not None:
             tx.audit(_entry(tx, row, decision))
+        _record_orders(tx, before, row)
         if row.state in _CONCERN_THE_RUN and before.state is not row.state:  # a result wakes it by itself
             tx.wake(Kind.RUN, run.id)
         if _shows(before, decision, run):
             tx.raise_rev(run.id, final=run.state is RunState.ENDED, urgent=_is_news(before, row))
 
     def _set_ref(self, tx: Tx, attempt_id: str, ref: str) -> None:
-        if tx.set_instance_ref(attempt_id, ref):
-            return
         attempt = tx.attempt(attempt_id)
         assert attempt is not None
-        self._add_stray(tx, attempt, ref)
+        # a closed row never uses what is made for it so late
+        usable = attempt.state not in _OVER or attempt.instance_ref == ref
+        if not usable or not tx.set_instance_ref(attempt_id, ref):
+            self._add_stray(tx, attempt, ref)
 
     def _add_stray(self, tx: Tx, attempt: Attempt, ref: str) -> None:
         """An instance that the attempt made and does not use: nobody ever will."""
@@ -316,6 +325,16 @@ def _entry(tx: Tx, row: Attempt, decision: SaveAttempt) -> AuditEntry:
         result=result.kind if result else None,
         reason=result.reason if result else None,
     )
+
+
+def _record_orders(tx: Tx, before: Attempt, row: Attempt) -> None:
+    """What was decided without leaving the state."""
+    subject = f"attempt:{row.id}"
+    if row.stop_asked_at is not None and before.stop_asked_at is None:
+        tx.audit(engine_audit(tx.now(), "attempt_stop_asked", subject, run=row.run_id))
+    if row.unconfirmed_at is not None and before.unconfirmed_at is None:
+        log.error("end_unconfirmed", attempt=row.id, ref=row.instance_ref, error=before.last_error)
+        tx.audit(engine_audit(tx.now(), "attempt_end_unconfirmed", subject, run=row.run_id, ref=row.instance_ref))
 
 
 def _shows(before: Attempt, decision: SaveAttempt, run: Run) -> bool:

@@ -98,6 +98,29 @@ async def test_an_answer_that_arrives_after_the_lease_is_kept_as_a_fact(world):
     assert (run.attempts, len(world.cloud.book)) == (1, 1)
 
 
+async def test_what_create_made_for_an_attempt_that_was_given_up_is_destroyed_at_once(world):
+    """The worker froze in create until nobody believed in the instance any more."""
+    world.cloud.boots_after_s = world.cloud.list_lag_s = 1e6
+    create = world.cloud.create
+
+    async def frozen(launch):
+        world.cloud.create = create
+        ref = await create(launch)
+        world.restart()
+        world.clock.advance(seconds=100)
+        await world.run_for(minutes=45)
+        return ref
+
+    world.cloud.create = frozen
+    await world.start()
+    await world.worker.step_until_idle()
+    await world.run_for(seconds=10)
+    first, *_ = await world.the_attempts()
+    assert (first.state, first.instance_ref) == (AttemptState.VOID, None)
+    assert not world.cloud.alive
+    assert "stray_found" in [entry.kind for entry in await world.audit(f"attempt:{first.id}")]
+
+
 async def test_who_lost_the_lease_before_create_does_not_call_it(world):
     world.cloud.observe_every_s = 120
     failpoints.arm("attempt.send_create.after", lambda: world.clock.advance(seconds=100))
@@ -126,6 +149,7 @@ async def test_an_end_that_is_never_confirmed_is_told_and_pursued(world):
     await world.run_for(minutes=40)
     (attempt,) = await world.the_attempts()
     assert attempt.unconfirmed_at is not None
+    assert [e.kind for e in await world.audit(f"attempt:{attempt.id}")].count("attempt_end_unconfirmed") == 1
     before = len(world.cloud.calls)
     await world.run_for(minutes=20)
     assert 3 <= sum(call == "destroy" for call, _ in world.cloud.calls[before:]) <= 5
