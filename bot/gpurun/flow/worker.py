@@ -30,6 +30,8 @@ BUSY_POLL_S = 0.1
 """A row that is due and leased by another process stays due: no spinning on it."""
 DRAIN_S = 10.0
 UNREADABLE_AGAIN = timedelta(minutes=1)
+PAUSE_MAX_S = 900.0
+"""The longest pause that another side can ask for: it must not put a row to sleep for years."""
 UNFORESEEN = "gpurun itself failed at this; its log says more."
 ENDLESS = 10_000
 """Steps without a pause that no test needs."""
@@ -193,7 +195,7 @@ class Worker:
     async def _failed(self, lease: Lease, error: Exception) -> None:
         wait = backoff(lease.tries)
         if isinstance(error, Transient) and error.retry_after_s is not None:
-            wait = max(wait, timedelta(seconds=error.retry_after_s))
+            wait = max(wait, timedelta(seconds=min(error.retry_after_s, PAUSE_MAX_S)))
         # what nobody foresaw may hold anything, and a row's error can end up in a comment
         foreseen = isinstance(error, GpurunError) and not isinstance(error, Bug)
         text = str(error) if foreseen else UNFORESEEN

@@ -127,6 +127,7 @@ async def test_a_lost_lease_is_not_taken_again_by_going_on(store, clock, chance)
     [
         (Transient("down"), 1, "step_delayed", "down"),
         (ForgeUnavailable("slow down", retry_after_s=90), 90, "step_delayed", "slow down"),
+        (ForgeUnavailable("come again", retry_after_s=1e300), 900, "step_delayed", "come again"),
         (Bug("impossible"), 1, "step_failed", UNFORESEEN),
         (KeyError("https://user:password@host"), 1, "step_failed", UNFORESEEN),
     ],
