@@ -54,9 +54,9 @@ def run(job: str, checkout: Path, artifacts: Path | None, as_json: bool) -> None
 
 
 @cli.command()
-@click.argument("file", type=click.Path(path_type=Path), default=Path(".gpurun.yml"))
+@click.argument("file", type=click.Path(path_type=Path, allow_dash=True), default=Path(".gpurun.yml"))
 def validate(file: Path) -> None:
-    """Check FILE (default .gpurun.yml) and say where it is wrong."""
+    """Check FILE (default .gpurun.yml, `-` for stdin) and say where it is wrong."""
     from gpurun.cli.validate import validate_file
 
     sys.exit(validate_file(file))

@@ -64,6 +64,15 @@ class Wish:
     """None: in the state folder of the run."""
 
 
+class BrokenFile(UserError):
+    """The file that would have been run has a fault."""
+
+    def __init__(self, fault: ConfigError, text: bytes | None) -> None:
+        super().__init__(str(fault), hint=fault.hint)
+        self.fault = fault
+        self.text = text
+
+
 def run_job(wish: Wish, output: Output) -> int:
     """The exit code of the run, or of why there was none."""
     log_trouble_only()
@@ -75,7 +84,7 @@ def run_job(wish: Wish, output: Output) -> int:
         if ours is None:
             raise
     verdict, reason = _without_a_run(ours)
-    _tell(ours, wish.checkout)
+    _tell(ours)
     hint = ours.hint if isinstance(ours, UserError) else ""
     screen.fails(no_run_result(wish.job, verdict, reason=reason, detail=f"{ours} {hint}".strip()))
     return EXIT_CODES[verdict]
@@ -88,7 +97,7 @@ def _without_a_run(error: GpurunError) -> tuple[Verdict, str]:
             return Verdict.CANCELLED, "asked"
         case NoEngine():
             return Verdict.LOST, "no_engine"
-        case ConfigError():
+        case BrokenFile():
             return Verdict.REFUSED, "config"
         case UserError():
             return Verdict.REFUSED, "usage"
@@ -96,10 +105,9 @@ def _without_a_run(error: GpurunError) -> tuple[Verdict, str]:
             return Verdict.LOST, "trouble"
 
 
-def _tell(error: GpurunError, checkout: Path) -> None:
-    if isinstance(error, ConfigError):
-        file = checkout / CONFIG_PATH
-        show_config_error(error, file.read_bytes() if file.is_file() else None, CONFIG_PATH)
+def _tell(error: GpurunError) -> None:
+    if isinstance(error, BrokenFile):
+        show_config_error(error.fault, error.text, CONFIG_PATH)
     else:
         tell("gpurun run", error)
 
@@ -145,9 +153,12 @@ async def _request_and_run(wish: Wish, settings: Settings, screen: Screen, inter
 
 
 async def local_request(forge: LocalForge, state: LocalState, sha: CommitSha, job: str) -> LocalRequest:
-    """Raises UserError for a job that the file does not have."""
+    """Raises UserError for a job that the file does not have, BrokenFile for a file that has a fault."""
     raw = await forge.read_file(state.repo, sha, CONFIG_PATH, max_bytes=CONFIG_MAX_BYTES)
-    jobs = job_names(load(raw))
+    try:
+        jobs = job_names(load(raw))
+    except ConfigError as fault:
+        raise BrokenFile(fault, raw) from fault
     if job not in jobs:
         meant = suggest(job, jobs)
         guess = f" Did you mean {meant!r}?" if meant in jobs else ""

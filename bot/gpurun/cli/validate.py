@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -10,20 +11,31 @@ from gpurun.domain.config import Config
 from gpurun.domain.errors import ConfigError
 from gpurun.plan.load import check, explain
 
+STDIN = Path("-")
+
 
 def validate_file(file: Path) -> int:
-    """Exit code 0 when the file can be used, else 2 with every fault on stderr."""
-    text = file.read_bytes() if file.is_file() else None
+    """Exit code 0 when the file can be used, else 2 with every fault on stderr. `-` is what comes in on stdin."""
+    try:
+        text = sys.stdin.buffer.read() if file == STDIN else file.read_bytes()
+    except OSError as error:
+        click.echo(f"gpurun validate: {file} cannot be read: {error.strerror}.", err=True)
+        return 2
+    name = "stdin" if file == STDIN else str(file)
     found = check(text)
     if isinstance(found, Config):
         jobs = ", ".join(found.jobs)
-        click.echo(f"{file} is fine. Jobs: {jobs}.")
+        click.echo(f"{name} is fine. Jobs: {jobs}.")
         return 0
-    for error in found:
-        show_config_error(error, text, str(file))
+    for fault in found:
+        show_config_error(fault, text, name)
     return 2
 
 
 def show_config_error(error: ConfigError, text: bytes | str | None, file: str) -> None:
     """The place, the line with a caret, and what to do."""
-    click.echo(explain(error, text).replace(".gpurun.yml", file, 1), err=True)
+    if text is None:
+        click.echo(f"{file}: {error.message}", err=True)
+        click.echo(error.hint, err=True)
+    else:
+        click.echo(explain(error, text).replace(".gpurun.yml", file, 1), err=True)

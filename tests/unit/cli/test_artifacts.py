@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from gpurun.adapters.blobs import FolderBlobs
+from gpurun.cli.artifacts import usable_folder, write_artifacts
+from gpurun.domain.errors import UserError
+from gpurun.domain.stream import Artifact
+
+
+async def collected(blobs: FolderBlobs, path: str, data: bytes, number: int = 0) -> Artifact:
+    blob = f"artifacts/a/{number}"
+    if data:
+        await blobs.append(blob, 0, data)
+    return Artifact(path=path, size=len(data), sha256=hashlib.sha256(data).hexdigest(), blob=blob)
+
+
+@pytest.fixture
+def blobs(tmp_path):
+    return FolderBlobs(tmp_path / "blobs")
+
+
+async def test_files_lie_under_their_paths(blobs, tmp_path):
+    files = {"out/a.txt": b"one", "out/deep/b.bin": bytes(600_000), "empty": b""}
+    artifacts = [await collected(blobs, path, data, number) for number, (path, data) in enumerate(files.items())]
+    folder = tmp_path / "kept"
+    await write_artifacts(blobs, artifacts, folder)
+    assert {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()} == files
+    assert [await blobs.size(artifact.blob) for artifact in artifacts] == [0, 0, 0]
+
+
+async def test_a_file_of_an_earlier_run_is_replaced(blobs, tmp_path):
+    (tmp_path / "a.txt").write_text("old and longer")
+    await write_artifacts(blobs, [await collected(blobs, "a.txt", b"new")], tmp_path)
+    assert (tmp_path / "a.txt").read_bytes() == b"new"
+
+
+async def test_a_folder_in_the_way_is_a_sentence_and_the_bytes_stay(blobs, tmp_path):
+    (tmp_path / "a.txt").mkdir()
+    artifact = await collected(blobs, "a.txt", b"new")
+    with pytest.raises(UserError, match=r"a\.txt cannot be written"):
+        await write_artifacts(blobs, [artifact], tmp_path)
+    assert await blobs.size(artifact.blob) == 3
+    assert [path.name for path in tmp_path.glob(".gpurun-*")] == []
+
+
+def test_a_file_is_no_folder_for_artifacts(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="cannot be written"):
+        usable_folder(tmp_path / "file" / "below")

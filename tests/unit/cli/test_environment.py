@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+
+from gpurun.cli.environment import read_settings, unknown
+from gpurun.domain.errors import UserError
+
+
+def test_a_wrong_value_is_named_in_a_sentence(monkeypatch):
+    monkeypatch.setenv("GPURUN_PORT", "tcp://10.0.0.1:8080")
+    monkeypatch.setenv("GPURUN_DOCKER_MAX_RUNS", "0")
+    with pytest.raises(UserError) as caught:
+        read_settings()
+    assert "GPURUN_PORT is 'tcp://10.0.0.1:8080': input should be a valid integer" in str(caught.value)
+    assert "GPURUN_DOCKER_MAX_RUNS is '0': input should be greater than or equal to 1." in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_a_port_that_no_machine_has(monkeypatch):
+    monkeypatch.setenv("GPURUN_PORT", "65536")
+    with pytest.raises(UserError, match="GPURUN_PORT"):
+        read_settings()
+
+
+def test_names_that_are_no_setting_are_told_and_have_no_effect(monkeypatch, capsys):
+    monkeypatch.setenv("GPURUN_PORTT", "1")
+    monkeypatch.setenv("GPURUN_SERVICE_HOST", "10.0.0.1")
+    assert read_settings().port == 8080
+    told = capsys.readouterr().err
+    assert told == "No setting is called GPURUN_PORTT (did you mean GPURUN_PORT?), GPURUN_SERVICE_HOST.\n"
+
+
+def test_nothing_is_told_about_settings(capsys):
+    assert unknown(["GPURUN_PORT", "gpurun_host"]) == ""
+    read_settings()
+    assert capsys.readouterr().err == ""
+
+
+def test_no_secret_is_shown(monkeypatch):
+    for name in ("DATABASE_URL", "GITHUB_PRIVATE_KEY", "WEBHOOK_SECRET", "WEBHOOK_SECRET_OLD", "HUB_TOKEN"):
+        monkeypatch.setenv(f"GPURUN_{name}", "canary-71c2")
+    settings = read_settings()
+    assert settings.hub_token.get_secret_value() == "canary-71c2"
+    assert "canary" not in f"{settings!r} {settings} {settings.model_dump()} {settings.model_dump_json()}"

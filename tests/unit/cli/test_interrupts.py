@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import os
+import signal
+
+import anyio
+import pytest
+
+from gpurun.cli.interrupts import Interrupted, Interrupts, listening
+
+
+async def test_a_block_that_nobody_interrupts_goes_on():
+    async with Interrupts().ending_at(1, "cut off"):
+        await anyio.lowlevel.checkpoint()
+
+
+async def test_the_block_is_cut_off_at_its_count():
+    interrupts, reached = Interrupts(), []
+
+    async def block() -> None:
+        async with interrupts.ending_at(2, "cut off"):
+            interrupts.add()
+            await interrupts.reach(1)
+            reached.append("one is not enough")
+            interrupts.add()
+            await anyio.sleep_forever()
+
+    with pytest.raises(Interrupted, match="cut off"):
+        await block()
+    assert reached == ["one is not enough"]
+
+
+async def test_a_block_is_cut_off_by_what_came_before_it():
+    interrupts = Interrupts()
+    interrupts.add()
+
+    async def block() -> None:
+        async with interrupts.ending_at(1, "cut off"):
+            await anyio.sleep_forever()
+
+    with pytest.raises(Interrupted):
+        await block()
+
+
+async def test_the_blocks_own_error_passes():
+    async def block() -> None:
+        async with Interrupts().ending_at(1, "cut off"):
+            raise ValueError("mine")
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await block()
+    assert caught.group_contains(ValueError, match="mine")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+async def test_each_signal_counts(number):
+    async with listening() as interrupts:
+        os.kill(os.getpid(), number)
+        with anyio.fail_after(5):
+            await interrupts.reach(1)
+        os.kill(os.getpid(), number)
+        with anyio.fail_after(5):
+            await interrupts.reach(2)

@@ -1,0 +1,69 @@
+"""The report of `gpurun run`, in every situation."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from gpurun.domain.run import Verdict
+from gpurun.domain.stream import Artifact
+from gpurun.report.terminal import RunResult, render_terminal, run_result
+from tests.unit.report.situations import FULL, SITUATIONS
+
+CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
+
+
+def text(facts, **more) -> str:
+    report = render_terminal(facts, **more)
+    return f"{report.headline}\n{report.because}\n{report.table}"
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_a_report_is_plain_text_for_a_terminal(name):
+    shown = text(SITUATIONS[name])
+    assert not CONTROL.search(shown)
+    for of_markdown in ("**", "| ---", "](", "&lt;", "\\_", "\u200b"):
+        assert of_markdown not in shown
+    assert "run page" not in shown
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_pins_are_whole(name):
+    facts = SITUATIONS[name]
+    shown = text(facts)
+    assert facts.run.sha in shown
+    if facts.run.plan is not None:
+        assert str(facts.run.plan.image) in shown
+        assert facts.run.plan_digest in shown
+        for model in facts.run.plan.models:
+            assert f"{model.id}@{model.revision}" in shown
+
+
+def test_why_it_failed_comes_with_the_line_that_says_most():
+    assert render_terminal(SITUATIONS["failed"]).because == (
+        "`run` ended with exit code 1.\n  ValueError: loss is nan, see @acme/all fixes #1"
+    )
+    assert render_terminal(FULL).because == ""
+
+
+def test_artifacts_lie_where_they_were_written():
+    evil = Artifact(path="out/\x1b]0;title\x07a.txt", size=3, sha256="a" * 64, blob="b")
+    lines = render_terminal(replace(FULL, artifacts=(evil,)), artifacts_dir="/home/ada/kept").table.splitlines()
+    assert lines[-2:] == ["  artifacts  /home/ada/kept", "               out/a.txt  3 B"]
+
+
+def test_earlier_tries_are_told():
+    assert "attempt 1  lost: No RTX 4090 is free." in text(SITUATIONS["passed at the second try"])
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_the_object_has_every_key_in_every_situation(name):
+    facts = SITUATIONS[name]
+    result = json.loads(run_result(facts, artifacts_dir="/kept").model_dump_json())
+    assert set(result) == set(RunResult.model_fields)
+    assert result["verdict"] in set(Verdict)
+    assert result["artifacts_dir"] == "/kept"
+    assert float(result["usd"]) >= 0
