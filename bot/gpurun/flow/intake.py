@@ -7,6 +7,7 @@ and settles the delivery. A second worker, a redelivery or a restart finds the (
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 import anyio
 import anyio.to_thread
@@ -36,6 +37,9 @@ CALL_TIMEOUT_S = 30.0
 MAX_TRIES = 5
 """Failures of whatever kind after which a delivery is poison."""
 PREFIX = "/gpurun"
+OLDEST = timedelta(days=7)
+"""GitHub keeps deliveries, to send them again, for a few days. Whoever has the webhook's secret could send the word of
+years ago, on which nobody acted, for the commit of today."""
 
 log = structlog.get_logger()
 
@@ -97,8 +101,8 @@ class Intake:
         if note := forged(asked, seen.comment):
             await self._distrust(lease, asked, seen, note)
             return
-        if was_edited(seen.comment):
-            await self._settle(lease, InboxState.IGNORED, "the comment was edited before it was read")
+        if note := outdated(row.delivery, seen.comment):
+            await self._settle(lease, InboxState.IGNORED, note)
             return
         await edges.commit(self.store, failpoints.INTAKE_COMMIT, lambda tx: self._apply(tx, lease, asked, seen))
 
@@ -314,6 +318,15 @@ def forged(asked: Asked, comment: Comment) -> str:
         return f"the comment stands on #{comment.number}"
     if not was_edited(comment) and comment.body != (asked.event.comment.body or ""):
         return "the comment has another text"
+    return ""
+
+
+def outdated(delivery: Delivery, comment: Comment) -> str:
+    """Why what was written does not count any more; empty when it does."""
+    if was_edited(comment):
+        return "the comment was edited before it was read"
+    if delivery.received_at - comment.created_at > OLDEST:
+        return "the comment is too old"
     return ""
 
 

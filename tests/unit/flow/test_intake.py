@@ -171,6 +171,14 @@ async def test_a_delivery_that_moves_a_comment_to_another_pull_request_starts_no
     ]
 
 
+@pytest.mark.parametrize(("days", "runs"), [(6, 1), (8, 0)])
+async def test_a_delivery_of_a_comment_of_long_ago_starts_nothing(town: Town, days, runs):
+    town.alice.comment(town.pull, "/gpurun smoke")
+    town.clock.advance(seconds=days * 86_400)
+    await town.settle()
+    assert len(await town.runs()) == runs
+
+
 async def test_a_delivery_with_another_text_starts_nothing_and_is_on_record(town: Town):
     town.alice.comment(town.pull, "/gpurun smoke")
     (hook,) = [h for h in town.github.queued if h.event == "issue_comment"]
