@@ -5,7 +5,7 @@ python docs/reference/generate.py
 
 from pathlib import Path
 
-from gpurun.cli.reference import settings_page
+from gpurun.cli.reference import cli_page, settings_page
 from gpurun.command.reference import commands_page
 from gpurun.plan.reference import gpurun_yml_page, json_schema
 
@@ -13,6 +13,7 @@ PAGES = {
     "commands.md": commands_page,
     "gpurun-yml.md": gpurun_yml_page,
     "gpurun-yml.schema.json": json_schema,
+    "cli.md": cli_page,
     "settings.md": settings_page,
 }
 

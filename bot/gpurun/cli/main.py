@@ -13,6 +13,7 @@ EXIT_CODES = """
 \b
 Exit codes: 0 passed, 1 failed or timeout, 2 usage, config or refused,
 3 lost (no Docker Engine answers, or it failed), 130 cancelled.
+
 \b
 Ctrl-C asks the job to stop, a second one removes its container, a third one
 leaves at once. What a killed `gpurun run` left is removed by the next one.

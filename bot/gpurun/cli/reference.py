@@ -1,10 +1,13 @@
-"""The reference page of the settings, from `gpurun.settings`."""
+"""The reference pages of the settings and of the command line, from the code that they describe."""
 
 from __future__ import annotations
 
+import click
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
+from gpurun.cli.main import cli
+from gpurun.report.terminal import RunResult
 from gpurun.settings import Settings
 
 _PREFIX = "GPURUN_"
@@ -48,3 +51,55 @@ def _default(value: object) -> str:
     if isinstance(value, SecretStr) or value is None or value == "":
         return ""
     return f"`{value}`"
+
+
+def cli_page() -> str:
+    """Text of `docs/reference/cli.md`."""
+    return "\n".join(
+        [
+            "# The command line",
+            "",
+            "<!-- Generated from bot/gpurun/cli and bot/gpurun/report/terminal.py. Write it anew with `make docs`. -->",
+            "",
+            *(line for path, command in _commands(cli, ("gpurun",)) for line in _help(path, command)),
+            "## `gpurun run`: exit codes",
+            "",
+            "| Code | Meaning |",
+            "|---|---|",
+            "| 0 | passed |",
+            "| 1 | failed, or longer than `max_duration` |",
+            "| 2 | nothing ran: wrong usage, a faulty file or setting, a pin or a machine that is not there |",
+            "| 3 | lost: no Docker Engine answers, or the engine, a registry or the hub failed |",
+            "| 130 | cancelled: Ctrl-C, SIGTERM, a closed terminal, or a pipe that nobody reads any more |",
+            "",
+            "## `gpurun run --json`",
+            "",
+            "stdout is exactly one JSON object with all of these keys, whatever happened, except for words that the",
+            "command line does not know (code 2, a usage text on stderr). The log is on stderr, byte for byte unless",
+            "that is a terminal. Keys are only ever added.",
+            "",
+            "| Key | Meaning |",
+            "|---|---|",
+            *(f"| `{name}` | {' '.join((field.description or '').split())} |" for name, field in _result_keys()),
+            "",
+        ]
+    )
+
+
+def _commands(command: click.Command, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], click.Command]]:
+    """Those that do something, in the order in which they are written."""
+    if not isinstance(command, click.Group):
+        return [(path, command)]
+    return [found for name, one in command.commands.items() for found in _commands(one, (*path, name))]
+
+
+def _help(path: tuple[str, ...], command: click.Command) -> list[str]:
+    context: click.Context | None = None
+    for name in path[:-1]:
+        context = click.Context(cli, parent=context, info_name=name, **cli.context_settings)
+    text = command.get_help(click.Context(command, parent=context, info_name=path[-1], terminal_width=100))
+    return [f"## `{' '.join(path)}`", "", "```", *(line.rstrip() for line in text.splitlines()), "```", ""]
+
+
+def _result_keys() -> list[tuple[str, FieldInfo]]:
+    return list(RunResult.model_fields.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from gpurun.domain.plan import ModelPin
 from gpurun.domain.run import Verdict
@@ -118,26 +118,45 @@ class RunResult(BaseModel):
     What is not known is empty or null: a run that was refused before it had a row has no `run` and no `commit`.
     """
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     run: str
+    """The run's id; empty when nothing was run."""
     repo: str
+    """`owner/name` of `origin` when that is on GitHub, else `local/<folder>`."""
     job: str
+    """As it was typed."""
     commit: str
+    """40 hex digits. Of a snapshot when the checkout had uncommitted changes."""
     tree: str | None
+    """The tree of the commit; equal files have equal trees. Null before it was fetched."""
     image: str | None
+    """With its digest; null before the plan."""
     models: list[ModelResult]
+    """`id`, `revision`, and `sha256` by path, of each model."""
     plan_digest: str
+    """Equal for runs that were told to do the same at the same commit."""
     result_key: str
+    """The same with the tree in the place of the commit."""
     verdict: str
+    """`passed`, `failed`, `timeout`, `lost`, `cancelled` or `refused`."""
     reason: str
+    """One word: `exit`, `setup`, `weights_mismatch`, `max_duration`, `asked`, `pin`, `config`, `usage`, `no_engine` or
+    another one."""
     detail: str
+    """A sentence for people. May hold text of others."""
     exit_code: int | None
-    """Of the job's command; None when it never ended by itself."""
+    """Of the job's command; null when it never ended by itself."""
     attempts: int
+    """How often it was tried."""
     duration_s: float
+    """From the request to the verdict, in seconds."""
     usd: str
-    """Decimal; `0` may be a declared price, see `usd_declared`."""
+    """A decimal number; `0` may be a declared price, see `usd_declared`."""
     usd_declared: bool
+    """The price is what the operator declared, not what a provider bills."""
     log_bytes: int
+    """Size of the whole log."""
     artifacts: dict[str, str]
     """sha256 by path."""
     artifacts_dir: str
