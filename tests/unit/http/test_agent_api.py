@@ -574,19 +574,19 @@ async def test_a_path_with_escapes_is_read_once(world):
     ],
 )
 def test_results(fields, result):
-    found = result_of({name: value.encode() for name, value in fields.items()}, Masker([]))
+    found = result_of({name: value.encode() for name, value in fields.items()}, lambda: Masker([]))
     assert (found.kind, found.exit_code, found.reason) == result
 
 
 @given(st.dictionaries(st.sampled_from(["result", "exit_code", "reason", "detail"]), st.binary(max_size=60)))
 def test_nothing_but_exit_code_zero_passes(fields):
-    found = result_of(fields, Masker([]))
+    found = result_of(fields, lambda: Masker([]))
     assert found.kind is not ResultKind.PASSED or found.exit_code == 0
 
 
 def test_the_detail_is_masked_and_cleaned():
     detail = b"\x1b[31mthe key hunter2-hunter2 \xff\n" + b"x" * 10_000
-    found = result_of({"result": b"lost", "detail": detail}, Masker([SecretStr("hunter2-hunter2")]))
+    found = result_of({"result": b"lost", "detail": detail}, lambda: Masker([SecretStr("hunter2-hunter2")]))
     assert found.detail.startswith("the key *************** \ufffd\n")
     assert len(found.detail) == 4000
 

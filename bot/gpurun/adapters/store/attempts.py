@@ -30,6 +30,7 @@ _FIELDS = (*_IDENTITY, *_ENGINE_OWNED, *_FACTS, "due_at")
 
 _ID = tables.attempt.c.id == bindparam("id_")
 _BY_ID = select(tables.attempt).where(_ID)
+_OF_RUN = select(tables.attempt).where(tables.attempt.c.run_id == bindparam("run_")).order_by(tables.attempt.c.number)
 _SAW = update(tables.attempt).where(_ID).values(last_seen_at=NOW)
 
 
@@ -45,8 +46,7 @@ class AttemptTable(TransactionBase):
         return None if row is None else _attempt(row)
 
     def attempts(self, run_id: str) -> tuple[Attempt, ...]:
-        table = tables.attempt
-        return tuple(map(_attempt, self._all(select(table).where(table.c.run_id == run_id).order_by(table.c.number))))
+        return tuple(map(_attempt, self._all(_OF_RUN, {"run_": run_id})))
 
     def live_attempts(self, provider: str | None = None) -> tuple[Attempt, ...]:
         table = tables.attempt

@@ -91,17 +91,18 @@ def is_open(kind: Kind) -> ColumnElement[bool]:
 
 def earlier(column: ColumnElement[Any], at: datetime) -> ColumnElement[Any]:
     """`at`, or what the column holds when that is sooner."""
-    return _earlier(column, literal(at, Moment()))
+    return earlier_of(column, literal(at, Moment()))
 
 
-def _earlier(column: ColumnElement[Any], at: ColumnElement[Any]) -> ColumnElement[Any]:
+def earlier_of(column: ColumnElement[Any], at: ColumnElement[Any]) -> ColumnElement[Any]:
+    """The same, for a time that the statement's parameters give."""
     return case((or_(column.is_(None), column > at), at), else_=column)
 
 
 @cache
 def _wake_one(kind: Kind) -> Update:
     due = WORK[kind].c.due_at
-    woken = {"due_at": _earlier(due, NOW), "woken_at": NOW}
+    woken = {"due_at": earlier_of(due, NOW), "woken_at": NOW}
     return update(WORK[kind]).where(key_of(kind) == KEY, is_open(kind)).values(woken)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
+from functools import cache
 
-from sqlalchemy import and_, case, literal, or_, select, text, update
+from sqlalchemy import Boolean, Update, and_, bindparam, case, literal, or_, select, text, update
 
 from gpurun.adapters.store import tables
-from gpurun.adapters.store.base import Row, TransactionBase, Values, earlier, is_open
+from gpurun.adapters.store.base import NOW, Row, TransactionBase, Values, earlier, earlier_of, is_open
+from gpurun.adapters.store.codec import Moment
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.publication import Publication, PublicationKind, PublicationState
 from gpurun.ports.store import Kind, Lease
@@ -50,24 +51,11 @@ class PublicationTable(TransactionBase):
         return tuple(map(_publication, self._all(mine)))
 
     def raise_rev(self, run_id: str, *, final: bool, urgent: bool) -> None:
-        table, now = tables.publication, self.now()
-        spaced = table.c.sent_at + literal(SPACING // timedelta(microseconds=1))
-        values: dict[str, Any] = {
-            "desired_rev": table.c.desired_rev + 1,
-            "state": case((table.c.state.in_(_IN_FLIGHT), table.c.state), else_=PublicationState.DUE),
-        }
+        now = self.now()
         if final or urgent:
-            values["final"] = or_(table.c.final, literal(final))
-            values |= {"due_at": earlier(table.c.due_at, now), "woken_at": now}
+            self._change(_raise_at_once(), {"mine_": run_id, "now_": now, "final_": final})
         else:
-            values["due_at"] = case(
-                # A row in trouble keeps the time of its next try.
-                (and_(table.c.tries > 0, table.c.due_at.is_not(None)), table.c.due_at),
-                (or_(table.c.sent_at.is_(None), table.c.sent_at <= now - SPACING), earlier(table.c.due_at, now)),
-                (table.c.due_at <= spaced, table.c.due_at),
-                else_=spaced,
-            )
-        self._change(update(table).where(table.c.run_id == run_id, is_open(Kind.PUBLICATION)).values(values))
+            self._change(_raise_spaced(), {"mine_": run_id, "now_": now, "spaced_since_": now - SPACING})
 
     def send_publication(self, lease: Lease) -> bool:
         table = tables.publication
@@ -140,6 +128,35 @@ class PublicationTable(TransactionBase):
 
     def _after_spacing(self, sent_at: datetime | None) -> datetime:
         return self.now() if sent_at is None else max(self.now(), sent_at + SPACING)
+
+
+@cache
+def _raise_at_once() -> Update:
+    table = tables.publication
+    due = {"due_at": earlier_of(table.c.due_at, NOW), "woken_at": NOW}
+    return _raise().values({"final": or_(table.c.final, bindparam("final_", type_=Boolean())), **due})
+
+
+@cache
+def _raise_spaced() -> Update:
+    table = tables.publication
+    spaced = table.c.sent_at + literal(SPACING // timedelta(microseconds=1))
+    long_ago = table.c.sent_at <= bindparam("spaced_since_", type_=Moment())
+    due = case(
+        # A row in trouble keeps the time of its next try.
+        (and_(table.c.tries > 0, table.c.due_at.is_not(None)), table.c.due_at),
+        (or_(table.c.sent_at.is_(None), long_ago), earlier_of(table.c.due_at, NOW)),
+        (table.c.due_at <= spaced, table.c.due_at),
+        else_=spaced,
+    )
+    return _raise().values(due_at=due)
+
+
+def _raise() -> Update:
+    table = tables.publication
+    state = case((table.c.state.in_(_IN_FLIGHT), table.c.state), else_=PublicationState.DUE)
+    mine = update(table).where(table.c.run_id == bindparam("mine_"), is_open(Kind.PUBLICATION))
+    return mine.values(desired_rev=table.c.desired_rev + 1, state=state)
 
 
 def _publication(row: Row) -> Publication:

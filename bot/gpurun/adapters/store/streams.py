@@ -18,6 +18,18 @@ _MINE = (tables.stream.c.attempt_id == bindparam("id_"), tables.stream.c.name ==
 _END = select(tables.stream.c.next).where(*_MINE)
 _MOVE = update(tables.stream).where(*_MINE, tables.stream.c.next == bindparam("offset_"))
 _ADD = insert(tables.chunk)
+_OF_STREAM = (tables.chunk.c.attempt_id == bindparam("id_"), tables.chunk.c.name == bindparam("name_"))
+_CHUNK_AT = (
+    select(tables.chunk.c.offset)
+    .where(*_OF_STREAM, tables.chunk.c.offset <= bindparam("from_"))
+    .order_by(tables.chunk.c.offset.desc())
+    .limit(1)
+)
+_DATA = (
+    select(tables.chunk.c.data)
+    .where(*_OF_STREAM, tables.chunk.c.offset >= bindparam("from_"), tables.chunk.c.offset < bindparam("to_"))
+    .order_by(tables.chunk.c.offset)
+)
 
 
 class StreamTable(TransactionBase):
@@ -39,14 +51,12 @@ class StreamTable(TransactionBase):
         return StreamEnd(next=end, durable=end)
 
     def read_stream(self, attempt_id: str, name: StreamName, *, offset: int, max_bytes: int) -> bytes:
-        table = tables.chunk
-        mine = (table.c.attempt_id == attempt_id, table.c.name == name)
-        before = select(table.c.offset).where(*mine, table.c.offset <= offset)
-        first = self._connection.execute(before.order_by(table.c.offset.desc()).limit(1)).scalar_one_or_none()
+        place = {"id_": attempt_id, "name_": name, "from_": offset}
+        first = self._connection.execute(_CHUNK_AT, place).scalar_one_or_none()
         if first is None or max_bytes <= 0:
             return b""
-        parts = select(table.c.data).where(*mine, table.c.offset >= first, table.c.offset < offset + max_bytes)
-        data = b"".join(self._connection.execute(parts.order_by(table.c.offset)).scalars())
+        place |= {"from_": first, "to_": offset + max_bytes}
+        data = b"".join(self._connection.execute(_DATA, place).scalars())
         return data[offset - first : offset - first + max_bytes]
 
     def add_artifact(self, attempt_id: str, artifact: Artifact) -> None:
