@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import fnmatch
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpurun_agent.collect import glob, matches
 
@@ -89,3 +93,17 @@ def test_an_interrupted_artifact_goes_on_at_next(bot, run):
     bot.artifact_parts["big"] = bytearray(b"a" * 1000)
     run("yes a | tr -d '\\n' | head -c 5000000 > big")
     assert bot.artifacts == {"big": b"a" * 5_000_000}
+
+
+WORDS = st.text(alphabet="ab*?", max_size=12)
+
+
+@given(name=st.text(alphabet="ab", max_size=12), pattern=WORDS)
+def test_names_match_as_in_the_shell(name, pattern):
+    assert glob(name.encode(), pattern.encode()) == fnmatch.fnmatchcase(name, pattern)
+
+
+def test_many_stars_do_not_keep_the_agent_busy():
+    """It would neither stream nor hear that it shall stop."""
+    assert not glob(b"a" * 255, b"*a" * 120 + b"b")
+    assert glob(b"a" * 255, b"*a" * 120 + b"*")
