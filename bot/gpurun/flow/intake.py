@@ -18,7 +18,7 @@ from gpurun.command.grammar import help_text, render
 from gpurun.command.parse import parse, suggest
 from gpurun.domain.command import Cancel, Command, Help, RunJob
 from gpurun.domain.delivery import Delivery, InboxState
-from gpurun.domain.errors import CommandError, ConfigError, ForgeRefused, UserError
+from gpurun.domain.errors import CommandError, ConfigError, ForgeRefused, ForgeUnavailable, UserError
 from gpurun.domain.forge import Comment, Permission, PullRequest, RepoRef
 from gpurun.domain.ids import JobName, RepoName
 from gpurun.domain.publication import Publication, PublicationKind
@@ -37,6 +37,9 @@ CALL_TIMEOUT_S = 30.0
 MAX_TRIES = 5
 """Failures of whatever kind after which a delivery is poison."""
 PREFIX = "/gpurun"
+UNAUTHORIZED = 401
+GONE = frozenset({404, 410, 451})
+"""Statuses of what a person or GitHub removed."""
 OLDEST = timedelta(days=7)
 """GitHub keeps deliveries, to send them again, for a few days. Whoever has the webhook's secret could send the word of
 years ago, on which nobody acted, for the commit of today."""
@@ -96,7 +99,7 @@ class Intake:
         try:
             seen = await self._look(asked)
         except ForgeRefused as refused:
-            await self._settle(lease, InboxState.IGNORED, f"the forge refused: {refused}")
+            await self._refused(lease, asked, refused)
             return
         if note := forged(asked, seen.comment):
             await self._distrust(lease, asked, seen, note)
@@ -244,9 +247,23 @@ class Intake:
             )
         )
 
-    async def _settle(self, lease: Lease, state: InboxState, note: str) -> None:
+    async def _refused(self, lease: Lease, asked: Asked, refused: ForgeRefused) -> None:
+        """A person waits for a word, unless what they wrote on is gone. Missing permissions are the usual case."""
+        if refused.status == UNAUTHORIZED:  # the App's key or our clock is wrong, and it may pass
+            raise ForgeUnavailable(str(refused)) from refused
+        note = f"the forge refused: {refused}"
+        log.warning("forge_refused", inbox=lease.id, status=refused.status, note=note)
+        await self._settle(lease, InboxState.IGNORED, note, None if refused.status in GONE else asked)
+
+    async def _settle(self, lease: Lease, state: InboxState, note: str, unable: Asked | None = None) -> None:
+        """`unable`: who is told that GitHub did not let us."""
         log.info("delivery_settled", inbox=lease.id, state=state, note=note)
-        await edges.commit(self.store, failpoints.INTAKE_SETTLE, lambda tx: tx.settle_inbox(lease, state, note[:500]))
+
+        def settle(tx: Tx) -> None:
+            if tx.settle_inbox(lease, state, note[:500]) and unable is not None:
+                self._publish(tx, unable, PublicationKind.REPLY, reply.not_allowed_to_look())
+
+        await edges.commit(self.store, failpoints.INTAKE_SETTLE, settle)
 
     async def _distrust(self, lease: Lease, asked: Asked, seen: Seen, note: str) -> None:
         """Signed with our secret and yet not true: somebody else may have the secret, so it stays on record."""

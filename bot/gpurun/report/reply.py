@@ -52,3 +52,11 @@ def gave_up() -> str:
         "This comment was not acted on: GitHub did not answer several times, or gpurun itself failed. "
         "Write the command again."
     )
+
+
+def not_allowed_to_look() -> str:
+    """GitHub refused a call that every command needs."""
+    return (
+        "This comment was not acted on: GitHub did not let gpurun read what it needs for that. "
+        "Its log names the call; perhaps somebody has to accept new permissions of the App."
+    )

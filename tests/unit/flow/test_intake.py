@@ -275,6 +275,23 @@ async def test_a_lasting_fault_ends_in_one_answer(town: Town, call: str):
     assert ["did not answer" in c.body for c in town.comments()] == [True]
 
 
+@pytest.mark.parametrize("call", ["pull", "permission"])
+async def test_a_lasting_refusal_of_github_is_answered(town: Town, call: str):
+    """Such as a permission of the App that nobody accepted."""
+    town.github.fail_next(*CALLS[call], status=403, body={"message": "Resource not accessible by integration"})
+    await town.says("/gpurun smoke")
+    assert await town.runs() == ()
+    assert ["permissions of the App" in c.body for c in town.comments()] == [True]
+
+
+async def test_a_key_that_is_refused_for_a_moment_loses_no_command(town: Town):
+    town.github.fail_next(*CALLS["pull"], status=401, times=3)
+    await town.says("/gpurun smoke")
+    for _ in range(4):
+        await town.later(seconds=30)
+    assert len(await town.runs()) == 1
+
+
 async def test_a_suspended_installation_starts_nothing_and_breaks_nothing(town: Town):
     comment = town.alice.comment(town.pull, "/gpurun smoke")
     town.github.suspend(town.repo)

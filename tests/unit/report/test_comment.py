@@ -441,6 +441,7 @@ def test_replies():
         reply.nothing_to_cancel(None),
         reply.closed(),
         reply.gave_up(),
+        reply.not_allowed_to_look(),
     ]
     assert reply.join(lines) == snapshot("""\
 - `x` is no command. Try `/gpurun help`.
@@ -450,7 +451,8 @@ def test_replies():
 - No run of `smoke` is going on for this pull request, so there was nothing to cancel.
 - No run is going on for this pull request, so there was nothing to cancel.
 - This pull request is closed, so nothing was started. Reopen it, or write the command on an open one.
-- GitHub did not answer several times, so this comment was not acted on. Write the command again.\
+- This comment was not acted on: GitHub did not answer several times, or gpurun itself failed. Write the command again.
+- This comment was not acted on: GitHub did not let gpurun read what it needs for that. Its log names the call; perhaps somebody has to accept new permissions of the App.\
 """)
     assert parse(reply.join(lines)) == ()
 
