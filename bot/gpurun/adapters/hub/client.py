@@ -17,7 +17,7 @@ import anyio
 from pydantic import SecretStr
 
 from gpurun.adapters.hub.cache import PIECE_BYTES, Part, RepoCache, git_blob_id
-from gpurun.adapters.hub.listing import Entry, checked_files, read_page
+from gpurun.adapters.hub.listing import MAX_FILES, Entry, checked_files, read_page
 from gpurun.adapters.hub.refusals import Asked
 from gpurun.adapters.hub.wire import HubWire, pieces, whole
 from gpurun.domain.errors import GpurunError, HubUnavailable, PinNotFound
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _MAX_PAGES = 100
 _MAX_PAGE_BYTES = 16 * 1024 * 1024
+MAX_ENTRIES = 2 * MAX_FILES
+"""Files and folders that are held in memory before the list is found too long."""
 _PARALLEL = 8
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
@@ -105,6 +107,8 @@ class HuggingFaceHub:
                 following = response.links.get("next", {}).get("url")
             if following is None:
                 return entries
+            if len(entries) > MAX_ENTRIES:
+                raise PinNotFound(f"{spec.id} has more than {MAX_ENTRIES} files and folders at that commit.")
             url = url.copy_with(query=response.url.join(following).query)
         raise PinNotFound(f"{spec.id} has more than {_MAX_PAGES} pages of files at that commit.")
 

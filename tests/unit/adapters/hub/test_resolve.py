@@ -310,3 +310,12 @@ def test_unknown_fields_of_the_list_are_ignored():
 async def test_an_id_that_is_none_never_leaves_the_machine(fake, hub, id):
     assert "is not the id of a model" in (await refusal(hub, "1" * 40, id)).message
     assert fake.requests == []
+
+
+async def test_an_endless_list_is_not_read_to_its_end(fake, hub, monkeypatch):
+    monkeypatch.setattr("gpurun.adapters.hub.client.MAX_ENTRIES", 10)
+    fake.page_size = 4
+    revision = fake.add_model(ID, {f"{number}.txt": b"x" for number in range(40)})
+    with pytest.raises(PinNotFound, match="more than 10 files"):
+        await hub.resolve(spec(revision))
+    assert len(fake.seen("/tree/")) == 3
