@@ -17,7 +17,7 @@ from gpurun.domain.ids import CommitSha
 from gpurun.domain.publication import Publication, PublicationKind, PublicationState
 from gpurun.flow import edges, failpoints
 from gpurun.flow.facts import Links, gather
-from gpurun.flow.worker import still_mine
+from gpurun.flow.worker import UNFORESEEN, still_mine
 from gpurun.ports.forge import Forge
 from gpurun.ports.store import Lease, Store, Tx
 from gpurun.report.check import check_name, minimal_check, render_check
@@ -29,6 +29,7 @@ LOOK_BACK = timedelta(minutes=1)
 """Clocks differ: a comment may carry an earlier time than our `sent_at`."""
 PAUSE_MAX = timedelta(minutes=15)
 TOO_BIG = "422"
+PLAIN_AFTER_TRIES = 3
 
 log = structlog.get_logger()
 
@@ -145,7 +146,8 @@ class Publisher:
         )
 
     async def _render(self, row: Publication) -> Body:
-        minimal = row.last_error == TOO_BIG
+        # a text that we cannot even make must not keep the verdict back
+        minimal = row.last_error == TOO_BIG or (row.last_error == UNFORESEEN and row.tries >= PLAIN_AFTER_TRIES)
         match row.kind:
             case PublicationKind.REACT:
                 return Body()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpurun.domain.run import Verdict
-from gpurun.flow import failpoints
+from gpurun.flow import failpoints, publish
 from gpurun.flow.failpoints import Crash
 from tests.unit.flow.town import Town, open_town
 
@@ -125,6 +125,19 @@ async def test_a_body_that_github_refuses_is_sent_smaller(town: Town):
     await town.settle()
     await shows_the_end(town)
     assert "| pinned |" not in town.comments()[0].body
+
+
+async def test_a_text_that_cannot_be_made_does_not_keep_the_verdict_back(town: Town, monkeypatch):
+    await town.says("/gpurun smoke")
+
+    def broken(facts):
+        raise KeyError("a metric")
+
+    monkeypatch.setattr(publish, "render_comment", broken)
+    monkeypatch.setattr(publish, "render_check", broken)
+    await town.end((await town.runs())[0], Verdict.PASSED)
+    await a_while(town)
+    await shows_the_end(town)
 
 
 async def test_a_second_refusal_is_the_end_of_the_comment_and_not_of_the_run(town: Town):
