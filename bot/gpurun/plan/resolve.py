@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpurun.domain.config import Job
-from gpurun.domain.errors import Bug
+from gpurun.domain.errors import Bug, PinNotFound
 from gpurun.domain.ids import CommitSha, ImageRef, JobName, RepoName
 from gpurun.domain.plan import ModelSpec, Plan
 from gpurun.domain.run import Pins
+
+MAX_LISTED_BYTES = 3 * 1024 * 1024
+"""Names and hashes of all model files of a job: a plan is one row, and the agent takes 4 MiB at a time."""
+_HASHES_BYTES = 200
+"""Of one file, with its size and its place in the list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +56,16 @@ def next_pin(job: Job, pins: Pins) -> NextPin:
 
 
 def build(*, repo: RepoName, sha: CommitSha, job_name: JobName, job: Job, pins: Pins) -> Plan:
-    """The plan of a job whose pins are all there. Raises Bug when one is missing or belongs to another model."""
+    """The plan of a job whose pins are all there.
+
+    Raises: PinNotFound for too many model files; Bug when a pin is missing or belongs to another model.
+    """
     if pins.tree is None or next_pin(job, pins) != AllPinned():
         raise Bug("a plan was asked for before everything was pinned")
     for spec, pin in zip(job.model_specs(), pins.models, strict=True):
         if (spec.id, spec.revision, spec.target) != (pin.id, pin.revision, pin.target):
             raise Bug(f"the pin of {pin.id} stands in the place of {spec.id}")
+    _require_short(pins)
     return Plan(
         repo=repo,
         commit=sha,
@@ -71,3 +80,12 @@ def build(*, repo: RepoName, sha: CommitSha, job_name: JobName, job: Job, pins: 
         max_duration_s=job.max_duration_s,
         artifacts=job.artifacts,
     )
+
+
+def _require_short(pins: Pins) -> None:
+    files = [file for model in pins.models for file in model.files]
+    if sum(len(file.path.encode()) + _HASHES_BYTES for file in files) > MAX_LISTED_BYTES:
+        raise PinNotFound(
+            f"The models of this job have {len(files):,} files, more than a job can have.",
+            hint="Use fewer models in one job, or repositories with fewer and larger files.",
+        )

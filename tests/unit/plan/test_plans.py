@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpurun.domain.errors import Bug
+from gpurun.domain.errors import Bug, PinNotFound
 from gpurun.domain.ids import CommitSha, JobName, RepoName, Revision, TreeSha
 from gpurun.domain.plan import ModelFile, ModelPin, Plan
 from gpurun.domain.run import Pins
 from gpurun.plan.digest import canonical, digest, result_key
 from gpurun.plan.load import load
-from gpurun.plan.resolve import AllPinned, ConfirmImage, FetchCommit, ResolveModel, build, next_pin
+from gpurun.plan.resolve import MAX_LISTED_BYTES, AllPinned, ConfirmImage, FetchCommit, ResolveModel, build, next_pin
 
 PLANS = Path(__file__).parents[2] / "data" / "plans"
 IMAGE = "ghcr.io/org/app@sha256:" + "0123456789abcdef" * 4
@@ -144,3 +144,13 @@ def test_defaults_written_out_change_no_digest():
     assert digest(plan(written)) == digest(GOLDEN["least"])
     elsewhere = f"version: 1\ndefaults: {{image: '{IMAGE}'}}\njobs: {{smoke: {{run: python smoke.py}}}}\n"
     assert digest(plan(elsewhere)) == digest(GOLDEN["least"])
+
+
+def test_the_file_lists_of_a_job_are_short_enough_for_a_row_and_for_the_agent():
+    many = tuple(replace(FILES[0], path=f"{number:0100}") for number in range(6_000))
+    models = [replace(pin("org/model", "/weights"), files=many), replace(pin("org/two"), files=many)]
+    with pytest.raises(PinNotFound, match="12,000 files"):
+        plan(FULL, tuple(models))
+    fits = tuple(replace(model, files=many[:4_000]) for model in models)
+    told = sum(len(f"0\0{f.size}\0{f.sha256}\0{f.etag}\0{f.path}") for m in plan(FULL, fits).models for f in m.files)
+    assert told < MAX_LISTED_BYTES
