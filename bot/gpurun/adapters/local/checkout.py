@@ -52,25 +52,40 @@ class Checkout:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._top: Path | None = None
 
     async def state(self) -> LocalState:
         """Reads only; the user's index is not even refreshed."""
         top = await self.top()
-        head = await self._ask(top, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-        if head.code != 0:
+        options = (
+            "--branch",
+            "--no-ahead-behind",
+            "-z",
+            "--no-renames",
+            "--untracked-files=all",
+            "--ignore-submodules=dirty",
+        )
+        status = await self._must(top, "--no-optional-locks", "status", "--porcelain=v2", *options)
+        headers, changed = _parsed(status.stdout)
+        if headers["branch.oid"] == "(initial)":
             raise UserError(f"{top} has no commit yet.", hint="Commit your files, then run this again.")
-        branch = await self._ask(top, "symbolic-ref", "--quiet", "--short", "HEAD")
         origin = await self._ask(top, "config", "--get", "remote.origin.url")
+        branch = headers["branch.head"]
         return LocalState(
             top=top,
             repo=RepoRef(installation_id=0, name=_repo_name(_text(origin), top), id=0),
-            sha=CommitSha(_text(head)),
-            branch=_text(branch) or None,
-            dirty=await self._changed(top),
+            sha=CommitSha(headers["branch.oid"]),
+            branch=None if branch == "(detached)" else branch,
+            dirty=changed,
         )
 
     async def top(self) -> Path:
-        """The root of the working tree."""
+        """The root of the working tree; it does not move."""
+        if self._top is None:
+            self._top = await self._find_top()
+        return self._top
+
+    async def _find_top(self) -> Path:
         if not self._folder.is_dir():
             raise UserError(f"{self._folder} is not a folder.")
         found = await self._ask(self._folder, "rev-parse", "--show-toplevel")
@@ -134,11 +149,6 @@ class Checkout:
         done = await self._must(state.top, *argv, "-p", state.sha, "-m", message, tree, extra=who)
         return CommitSha(_text(done))
 
-    async def _changed(self, top: Path) -> tuple[str, ...]:
-        argv = ("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=dirty")
-        listed = await self._must(top, "--no-optional-locks", *argv)
-        return tuple(sorted(os.fsdecode(entry[3:]) for entry in listed.stdout.split(b"\0") if entry))
-
     async def _must(
         self, folder: Path, *argv: str, extra: dict[str, str] | None = None, timeout_s: float = _TIMEOUT_S
     ) -> Ended:
@@ -158,6 +168,24 @@ class Checkout:
             return await run_git("-C", str(folder), *argv, environment=environment, timeout_s=timeout_s)
         except TimeoutError as exc:
             raise SourceUnavailable(f"git in {folder} took longer than {timeout_s:g} s") from exc
+
+
+_FIELDS_BEFORE_PATH = {b"1": 8, b"u": 10, b"?": 1}
+"""By the first word of an entry. Source: git-status(1), "Porcelain Format Version 2", read 2026-01."""
+
+
+def _parsed(status: bytes) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Headers (`branch.oid`, `branch.head`) and the changed paths, sorted."""
+    headers: dict[str, str] = {}
+    changed = []
+    for entry in filter(None, status.split(b"\0")):
+        kind, rest = entry.split(b" ", 1)
+        if kind == b"#":
+            name, _, value = os.fsdecode(rest).partition(" ")
+            headers[name] = value
+        else:
+            changed.append(os.fsdecode(entry.split(b" ", _FIELDS_BEFORE_PATH[kind])[-1]))
+    return headers, tuple(sorted(changed))
 
 
 def _text(done: Ended) -> str:
