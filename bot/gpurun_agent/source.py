@@ -19,6 +19,7 @@ def fetch(run: Run, commit: str, folder: str, tmp: str) -> None:
     """Raises Ended (failed, `source`) when the archive is not of `commit` or not safe to unpack."""
     name = os.path.join(tmp, ".gpurun-source-%s" % os.urandom(8).hex())
     file = open(name, "w+b")  # noqa: SIM115  # closed below, on every path
+    line = run.new_line()  # of its own: the source need not wait until the phase is told
     try:
         os.unlink(name)
 
@@ -30,7 +31,7 @@ def fetch(run: Run, commit: str, folder: str, tmp: str) -> None:
         def take(_status: int, data: bytes) -> None:
             file.write(data)
 
-        _check_answer(run.wait_for(run.errand(build)))
+        _check_answer(run.wait_for(run.errand_on(line, build)))
         file.seek(0)
         unpacking = Unpacking(file, folder)
         for _ in unpacking:
@@ -38,6 +39,7 @@ def fetch(run: Run, commit: str, folder: str, tmp: str) -> None:
     except BadTar as exc:
         raise Ended(End(protocol.FAILED, protocol.SOURCE, str(exc))) from exc
     finally:
+        line.close()
         file.close()
     if unpacking.commit != commit:
         raise Ended(
