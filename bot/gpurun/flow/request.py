@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpurun.domain.forge import RepoRef
@@ -55,17 +56,26 @@ async def request_run(store: Store, chance: Chance, request: LocalRequest) -> st
 
 async def request_cancel(store: Store, run_id: str, who: str) -> None:
     """Silent when the run has ended."""
-    await edges.commit(store, failpoints.REQUEST_CANCEL, lambda tx: tx.ask_cancel(run_id, who))
+    await edges.commit(store, failpoints.REQUEST_CANCEL, lambda tx: _ask_cancel(tx, run_id, who))
 
 
 async def request_end(store: Store, run_id: str, who: str) -> None:
     """Like a cancel, but the job gets no time to end by itself: its instance is destroyed at once."""
 
     def end(tx: Tx) -> None:
-        tx.ask_cancel(run_id, who)
+        _ask_cancel(tx, run_id, who)
         result = Result(kind=ResultKind.CANCELLED, reason="asked", detail=f"Cancelled by {who}.")
         for attempt in tx.attempts(run_id):
-            if attempt.result is None:
-                tx.set_result(attempt.id, result)
+            if tx.set_result(attempt.id, result):
+                tx.audit(_entry(tx, "attempt_result_set", f"attempt:{attempt.id}", {"result": result.kind.value}))
 
     await edges.commit(store, failpoints.REQUEST_END, end)
+
+
+def _ask_cancel(tx: Tx, run_id: str, who: str) -> None:
+    if tx.ask_cancel(run_id, who):
+        tx.audit(_entry(tx, "run_cancel_asked", f"run:{run_id}", {"by": who}))
+
+
+def _entry(tx: Tx, kind: str, subject: str, data: Mapping[str, str]) -> AuditEntry:
+    return AuditEntry(at=tx.now(), actor="cli", kind=kind, subject=subject, data=data)
