@@ -33,7 +33,7 @@ _ABORTED_BY_ANOTHER = ("40001", "40P01")
 """serialization_failure, deadlock_detected. Source: PostgreSQL documentation, appendix A, read 2026-01."""
 
 _SILENT: Final = {"hide_parameters": True}
-"""Tracebacks end up in the log; parameters hold read keys, webhook bodies, and the secret that tokens are derived from."""
+"""Tracebacks end up in the log; parameters hold read keys, webhook bodies, and the secret behind the tokens."""
 
 _STATEMENT_TIMEOUT_MS = 30_000
 _CONNECT_TIMEOUT_S = 10
