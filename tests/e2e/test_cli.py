@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import pty
 import re
 import signal
+import socket
+import socketserver
 import sqlite3
 import struct
 import subprocess
 import sys
 import termios
+import threading
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -59,7 +64,7 @@ class Desk:
             [sys.executable, "-m", "gpurun", "run", *words],
             cwd=self.checkout,
             env={
-                "PATH": os.environ["PATH"],
+                "PATH": os.getenv("PATH", ""),
                 "HOME": str(self._folder),
                 "GPURUN_STATE_DIR": str(self.home),
                 **{f"GPURUN_{name.upper()}": value for name, value in settings.items()},
@@ -253,6 +258,53 @@ def test_what_a_killed_run_left_is_cleared_by_the_next_one(desk):
     assert sorted(folder.parent.name for folder in desk.home.glob("runs/*/ended")) == sorted(
         folder.name for folder in desk.home.glob("runs/*")
     )
+
+
+def test_ctrl_c_while_the_image_is_pulled(desk, engine, base_images):
+    image = base_images.pulled
+    for known in engine.images(name=image.split("@")[0]):
+        engine.remove_image(known["Id"], force=True)
+    with stuck_registry(image.split("/")[0]) as address:
+        desk.image = image.replace(image.split("/")[0], address)
+        desk.jobs(smoke={"run": "echo hi"})
+        process = desk.start("smoke")
+        read_until(process, "· preparing: pulling image")
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=WITHIN_S)
+    assert process.returncode == 130
+    assert "🚫 cancelled" in out
+    assert desk.containers() == []
+
+
+@contextlib.contextmanager
+def stuck_registry(address: str) -> Iterator[str]:
+    """What the registry says, but at most a MiB of any layer: manifests come through, large layers never end."""
+    host, _, port = address.partition(":")
+    open_now: list[socket.socket] = []
+
+    class Forward(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with socket.create_connection((host, int(port))) as registry:
+                open_now.extend([registry, self.request])
+                up = threading.Thread(target=_copy, args=(self.request, registry, sys.maxsize))
+                up.start()
+                _copy(registry, self.request, 1 << 20)
+                up.join()
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Forward) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,)).start()
+        yield f"127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        for one in open_now:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+
+def _copy(source: socket.socket, target: socket.socket, limit: int) -> None:
+    with contextlib.suppress(OSError):
+        while limit > 0 and (piece := source.recv(min(limit, 65536))):
+            target.sendall(piece)
+            limit -= len(piece)
 
 
 def test_a_registry_that_is_down_is_tried_again_until_ctrl_c(desk):

@@ -58,9 +58,13 @@ class Interrupts:
 
 @asynccontextmanager
 async def listening() -> AsyncIterator[Interrupts]:
-    """No signal ends the process inside, so that what it began is cleared away."""
+    """No signal ends the process inside, so that what it began is cleared away.
+
+    What whoever started us has switched off stays so: `nohup` does, and shells for what they put in the background.
+    """
     interrupts = Interrupts()
-    with anyio.open_signal_receiver(*SIGNALS) as signals:
+    wanted = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    with anyio.open_signal_receiver(*wanted) as signals:
 
         async def count() -> None:
             async for _ in signals:

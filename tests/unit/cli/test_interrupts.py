@@ -61,3 +61,18 @@ async def test_each_signal_counts(number):
         os.kill(os.getpid(), number)
         with anyio.fail_after(5):
             await interrupts.reach(2)
+
+
+async def test_a_signal_that_was_switched_off_stays_so():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        async with listening() as interrupts:
+            os.kill(os.getpid(), signal.SIGHUP)
+            os.kill(os.getpid(), signal.SIGTERM)
+            with anyio.fail_after(5):
+                await interrupts.reach(1)
+            with anyio.move_on_after(0.05) as waited:
+                await interrupts.reach(2)
+        assert waited.cancelled_caught
+    finally:
+        signal.signal(signal.SIGHUP, before)
