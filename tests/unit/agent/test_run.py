@@ -73,7 +73,7 @@ def test_a_job_without_a_locale_gets_none(bot, run):
 
 def test_python_and_sh_leave_no_ignored_signals_behind(bot, run):
     run("grep SigIgn /proc/self/status")
-    # GNU make starts its children with glibc's own signals 32 and 33 ignored, and glibc does not let anybody reset them.
+    # GNU make starts its children with glibc's own signals 32 and 33 ignored, and glibc lets nobody reset them.
     assert int(bot.output.split()[1], 16) & 0x7FFF_FFFF == 0
 
 

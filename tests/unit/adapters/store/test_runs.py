@@ -62,7 +62,9 @@ async def read(store, id="run-1"):
     return await store.read(lambda tx: tx.run(id))
 
 
-@pytest.mark.parametrize("run", [a_run(), ENDED, a_run(pr=None, comment_id=None, config_text=None), a_run(config_text="caf\udce9\x00")])
+@pytest.mark.parametrize(
+    "run", [a_run(), ENDED, a_run(pr=None, comment_id=None, config_text=None), a_run(config_text="caf\udce9\x00")]
+)
 async def test_a_run_is_read_as_it_was_added(store, run):
     await add(store, run)
     assert await read(store) == run
