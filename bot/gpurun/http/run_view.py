@@ -259,7 +259,7 @@ def _metric(name: str, series: Series | None, unit: str) -> Iterator[MetricView]
 def _metrics_note(summary: Summary | None) -> str:
     if summary is None or summary.samples == 0:
         return "No samples yet."
-    note = f"{summary.samples} samples"
+    note = "1 sample" if summary.samples == 1 else f"{summary.samples} samples"
     if summary.gpus[16:]:
         note += f", {len(summary.gpus) - 16} more GPUs"
     if not summary.gpus:

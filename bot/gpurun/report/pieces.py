@@ -53,8 +53,13 @@ def _commit(facts: RunFacts) -> str:
 def _model(model: ModelPin, hub_url: str) -> str:
     url = f"{hub_url}/{model.id}/tree/{model.revision}" if hub_url else ""
     total = size(sum(file.size for file in model.files))
-    files = "1 file" if len(model.files) == 1 else f"{len(model.files)} files"
+    files = counted(len(model.files), "file")
     return f"{link(code(f'{model.id}@{model.revision}'), url)}, {files}, {total}"
+
+
+def counted(count: int, what: str) -> str:
+    """`1 file`, `3 files`."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def times(facts: RunFacts) -> str:
@@ -129,7 +134,8 @@ def metrics(summary: Summary | None) -> str:
     shown = metric_lines(summary)
     if summary is None or not shown:
         return ""
-    return f"**Metrics** ({summary.samples} samples; low / mean / high)\n\n" + "\n".join(f"- {line}" for line in shown)
+    about = counted(summary.samples, "sample")
+    return f"**Metrics** ({about}; low / mean / high)\n\n" + "\n".join(f"- {line}" for line in shown)
 
 
 def metric_lines(summary: Summary | None) -> list[str]:
