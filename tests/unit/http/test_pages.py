@@ -61,7 +61,7 @@ async def test_the_page_of_a_live_run(world, clock):
     for part in (
         "smoke · octo/app #5", "running", "1 min 30 s", "$0.00 (declared price $0.00/h × 90 s)", "local Docker",
         "@alice", "a" * 40, "b" * 40, "sha256:" + "c" * 64, "octo/tiny@" + "d" * 40, "sub/model.safetensors",
-        "SEED=0", "python -m app.smoke", "GPU 0 busy", "97.0 %", "1 samples", "python: 3.11.2", "step 1 loss 0.5",
+        "SEED=0", "python -m app.smoke", "GPU 0 busy", "97.0 %", "1 sample.", "python: 3.11.2", "step 1 loss 0.5",
     ):  # fmt: skip
         assert part in text, part
     assert "None" not in text
