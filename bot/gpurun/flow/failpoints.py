@@ -68,6 +68,7 @@ PUBLISH_UPDATE_COMMENT = "publish.update_comment"
 PUBLISH_FIND_CHECK = "publish.find_check"
 PUBLISH_FIND_COMMENT = "publish.find_comment"
 PUBLISH_DELAY = "publish.delay"
+PUBLISH_FORBIDDEN = "publish.forbidden"
 PUBLISH_COMMIT = "publish.commit"
 PUBLISH_RELEASE = "publish.release"
 # audit

@@ -28,6 +28,8 @@ CALL_TIMEOUT_S = 30.0
 LOOK_BACK = timedelta(minutes=1)
 """Clocks differ: a comment may carry an earlier time than our `sent_at`."""
 PAUSE_MAX = timedelta(minutes=15)
+FORBIDDEN_TRIES = 100
+"""A day, at a quarter of an hour each."""
 TOO_BIG = "422"
 PLAIN_AFTER_TRIES = 3
 
@@ -190,6 +192,8 @@ class Publisher:
     async def _refused(self, row: Publication, lease: Lease, refused: ForgeRefused) -> None:
         if refused.status == 401:  # the App's key or our clock is wrong: an operator's matter, and it passes
             await self._unavailable(row, lease, Transient(str(refused)))
+        elif refused.status == 403 and row.tries < FORBIDDEN_TRIES:
+            await self._forbidden(row, lease, refused)
         elif refused.status == 422 and row.last_error != TOO_BIG:
             await self._save(replace(row, state=PublicationState.DUE, last_error=TOO_BIG), lease, again=True)
         elif refused.status == 404 and row.remote_id is not None and row.kind is not PublicationKind.CHECK:
@@ -198,6 +202,18 @@ class Publisher:
             log.warning("publication_dead", publication=row.id, status=refused.status, error=str(refused))
             dead = replace(row, state=PublicationState.DEAD, due_at=None, last_error=str(refused)[:500])
             await self._save(dead, lease)
+
+    async def _forbidden(self, row: Publication, lease: Lease, refused: ForgeRefused) -> None:
+        """The App is suspended or lacks a right: a person can lift that, and then the truth must be shown."""
+        log.warning("publication_forbidden", publication=row.id, error=str(refused), tries=row.tries)
+        wait = min(timedelta(minutes=1) * 2 ** min(row.tries, 10), PAUSE_MAX)
+        state = PublicationState.RECONCILING if in_doubt(row) else PublicationState.DUE
+
+        def apply(tx: Tx) -> None:
+            later = replace(row, state=state, due_at=tx.now() + wait, tries=row.tries + 1, last_error="")
+            tx.save_publication(later, lease)
+
+        await edges.commit(self.store, failpoints.PUBLISH_FORBIDDEN, apply)
 
     async def _deleted_by_a_person(self, row: Publication, lease: Lease) -> None:
         """The final word is posted anew; progress is not."""

@@ -176,7 +176,7 @@ async def test_a_newer_run_shows_itself_where_the_comment_was_deleted(town: Town
     assert [new.id in c.body for c in town.comments()] == [True]
 
 
-async def test_a_suspended_app_loses_its_comment_and_keeps_its_run(town: Town):
+async def test_a_suspended_app_shows_the_end_when_it_is_let_in_again(town: Town):
     await town.says("/gpurun smoke")
     town.github.suspend(town.repo)
     await town.end((await town.runs())[0], Verdict.PASSED)
@@ -184,6 +184,30 @@ async def test_a_suspended_app_loses_its_comment_and_keeps_its_run(town: Town):
     (run,) = await town.runs()
     assert run.verdict is Verdict.PASSED
     assert "passed" not in town.comments()[0].body
+    town.github.unsuspend(town.repo)
+    await a_while(town)
+    await shows_the_end(town)
+
+
+async def test_an_app_that_stays_suspended_is_given_up_after_a_day(town: Town):
+    await town.says("/gpurun smoke")
+    town.github.suspend(town.repo)
+    await town.end((await town.runs())[0], Verdict.PASSED)
+    for _ in range(110):
+        await town.later(minutes=15)
+    before = len(town.github.requests)
+    await town.later(hours=3)
+    assert len(town.github.requests) == before
+
+
+@pytest.mark.parametrize("target", POSTS)
+async def test_a_post_that_is_forbidden_for_a_while_is_made_once(town: Town, target: str):
+    town.github.fail_next(*POSTS[target], status=403, times=2)
+    await town.says("/gpurun smoke")
+    await a_while(town)
+    await town.end((await town.runs())[0], Verdict.PASSED)
+    await a_while(town)
+    await shows_the_end(town)
 
 
 async def test_the_newer_run_keeps_the_comment(town: Town):
