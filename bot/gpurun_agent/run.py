@@ -39,6 +39,8 @@ SAME_MOMENT_S = 1.5
 """A cancel so close before the end of `max_duration` is the bot's own clock saying the same."""
 
 SAMPLE_S = 1.0
+FIRST_SAMPLE_S = 0.2
+"""Early, so that a run of less than a second has one."""
 
 SPILL_MAX = 1024 * 1024 * 1024
 """Bytes kept for an unreachable bot; at this point the command waits."""
@@ -180,7 +182,7 @@ class Run:
         if program is not None:
             self._gpus = gpu.Gpus(self._loop, program, around.image_env)
         self._sampler = sample.Sampler(self._gpus, around.work, cgroup=around.cgroup)
-        self._loop.after(SAMPLE_S - 0.2, self._sample)
+        self._loop.after(FIRST_SAMPLE_S, self._sample)
 
     def _sample(self) -> None:
         self._loop.after(SAMPLE_S, self._sample)
