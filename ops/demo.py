@@ -49,7 +49,11 @@ def main() -> int:
             image = Images(engine(), registry).python()
             steps.tell(f"image {image}")
             model = demo_model(CACHE / "demo")
-            passed = anyio.run(_act, Path(folder), image, model, steps)
+            try:
+                passed = anyio.run(_act, Path(folder), image, model, steps)
+            except KeyboardInterrupt:  # how KEEP=1 ends; everything was taken down on the way here
+                passed = True
+            steps.tell("cleaned up")
     except Missing as missing:
         console.print(Text(f"demo: {missing}", style="red"))
         return 1
@@ -72,7 +76,6 @@ async def _act(folder: Path, image: str, model: DemoModel, steps: Steps) -> bool
         _show(world, revision)
         if os.getenv("KEEP"):
             await _keep(world)
-    steps.tell("cleaned up")
     return passed
 
 
