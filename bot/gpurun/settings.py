@@ -4,9 +4,33 @@ from __future__ import annotations
 
 from decimal import Decimal
 from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+def _web_url(url: str) -> str:
+    """Itself. A relative one would end up in links and requests, where nobody sees what is wrong with it."""
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0  # an odd port: ValueError
+    except ValueError:
+        good = False
+    if not good or any(char.isspace() for char in url):
+        raise PydanticCustomError("web_url", "input should be a whole address such as https://your.host")
+    return url
+
+
+def _web_url_or_none(url: str) -> str:
+    return _web_url(url) if url else url
+
+
+WebUrl = Annotated[str, AfterValidator(_web_url)]
+WebUrlOrNone = Annotated[str, AfterValidator(_web_url_or_none)]
+"""Empty when there is none."""
 
 
 class Settings(BaseSettings):
@@ -23,12 +47,12 @@ class Settings(BaseSettings):
     """Address that `gpurun serve` listens on. A reverse proxy in front of it speaks TLS."""
     port: int = Field(default=8080, ge=0, le=65535)
     """Port that `gpurun serve` listens on. Each process needs its own."""
-    public_url: str = "http://127.0.0.1:8080"
+    public_url: WebUrlOrNone = "http://127.0.0.1:8080"
     """Where people reach this server; links in comments start with it."""
 
-    github_api_url: str = "https://api.github.com"
+    github_api_url: WebUrl = "https://api.github.com"
     """The REST API; another one for GitHub Enterprise Server."""
-    github_url: str = "https://github.com"
+    github_url: WebUrl = "https://github.com"
     """Where commits are fetched from, and where links to commits point."""
     github_app_id: int = 0
     """The App's id, a number on its settings page."""
@@ -41,7 +65,7 @@ class Settings(BaseSettings):
     webhook_secret_old: SecretStr = SecretStr("")
     """Accepted too while a secret is being changed."""
 
-    hub_url: str = "https://huggingface.co"
+    hub_url: WebUrl = "https://huggingface.co"
     """The model hub."""
     hub_token: SecretStr = SecretStr("")
     """Read token for private and gated models. Stays in the bot."""

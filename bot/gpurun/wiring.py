@@ -230,7 +230,8 @@ def database_url(settings: Settings) -> str:
 def _is_postgres(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        return parts.scheme in {"postgresql", "postgres"} and parts.port != 0  # an odd port is a ValueError
+        known = url.lower().startswith(("postgresql://", "postgres://"))
+        return known and parts.port != 0  # an odd port is a ValueError
     except ValueError:
         return False
 

@@ -49,6 +49,6 @@ def _guess(name: str, known: list[str]) -> str:
 def _sentence(fault: ErrorDetails) -> str:
     name = str(fault["loc"][0]) if fault["loc"] else ""
     field = Settings.model_fields.get(name)
-    secret = field is None or field.annotation is SecretStr
+    secret = field is None or field.annotation is SecretStr or "@" in str(fault["input"])  # a password in an address
     value = "" if secret else f" is {str(fault['input'])[:_SHOWN]!r}:"
     return f"{PREFIX}{name.upper()}{value} {fault['msg'][:1].lower()}{fault['msg'][1:]}."

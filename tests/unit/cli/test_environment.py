@@ -22,6 +22,53 @@ def test_a_port_that_no_machine_has(monkeypatch):
         read_settings()
 
 
+URLS = ("GPURUN_PUBLIC_URL", "GPURUN_GITHUB_API_URL", "GPURUN_GITHUB_URL", "GPURUN_HUB_URL")
+
+
+@pytest.mark.parametrize("name", URLS)
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("your.host", "not a url", "/runs", "//host", "ftp://host", "https://", "https:host", "https:///path"),
+        *(
+            "https://host:port",
+            "https://host:99999",
+            "https://host:0",
+            "https://[::1",
+            "https://a host",
+            " https://host",
+        ),
+    ],
+)
+def test_half_an_address_is_named(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UserError) as caught:
+        read_settings()
+    assert str(caught.value) == f"{name} is {value!r}: input should be a whole address such as https://your.host."
+
+
+@pytest.mark.parametrize("name", URLS)
+@pytest.mark.parametrize("value", ["https://host", "HTTP://127.0.0.1:8080/", "https://host/api/v3", "http://[::1]:80"])
+def test_whole_addresses_are_left_as_they_are(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    assert getattr(read_settings(), name.removeprefix("GPURUN_").lower()) == value
+
+
+def test_only_the_public_address_may_be_empty(monkeypatch):
+    monkeypatch.setenv("GPURUN_PUBLIC_URL", "")
+    assert read_settings().public_url == ""
+    monkeypatch.setenv("GPURUN_GITHUB_API_URL", "")
+    with pytest.raises(UserError, match="GPURUN_GITHUB_API_URL is ''"):
+        read_settings()
+
+
+def test_no_password_in_an_address_is_shown(monkeypatch):
+    monkeypatch.setenv("GPURUN_HUB_URL", "https//me:canary-71c2@host")
+    with pytest.raises(UserError) as caught:
+        read_settings()
+    assert str(caught.value) == "GPURUN_HUB_URL input should be a whole address such as https://your.host."
+
+
 def test_names_that_are_no_setting_are_told_and_have_no_effect(monkeypatch, capsys):
     monkeypatch.setenv("GPURUN_PORTT", "1")
     monkeypatch.setenv("GPURUN_SERVICE_HOST", "10.0.0.1")

@@ -31,6 +31,8 @@ def settings(monkeypatch, tmp_path):
     ("changes", "told"),
     [
         ({"port": "abc"}, "GPURUN_PORT is 'abc'"),
+        ({"public_url": "your.host"}, "GPURUN_PUBLIC_URL is 'your.host'"),
+        ({"github_api_url": "not a url"}, "GPURUN_GITHUB_API_URL is 'not a url'"),
         ({"github_app_id": "0"}, "The GitHub App's id is not set.\nSet GPURUN_GITHUB_APP_ID"),
         ({"webhook_secret": ""}, "The webhook secret is not set"),
         ({"github_private_key": ""}, "private key is not set.\nSet GPURUN_GITHUB_PRIVATE_KEY_FILE"),
@@ -38,6 +40,8 @@ def settings(monkeypatch, tmp_path):
         ({"github_private_key_file": "/nonexistent.pem"}, "/nonexistent.pem cannot be read: No such file"),
         ({"state_dir": "/dev/null/state"}, "The state folder /dev/null/state cannot be made"),
         ({"database_url": f"mysql://u:{CANARY}@host/name"}, "GPURUN_DATABASE_URL is no address"),
+        ({"database_url": CANARY}, "GPURUN_DATABASE_URL is no address"),
+        ({"database_url": f"postgresql:{CANARY}"}, "GPURUN_DATABASE_URL is no address"),
         ({"database_url": f"postgresql://u:{CANARY}@127.0.0.1:1/name"}, 'server at "127.0.0.1", port 1 failed'),
     ],
 )
