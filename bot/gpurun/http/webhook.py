@@ -31,6 +31,8 @@ Source: docs.github.com, "Webhook events and payloads", read 2026-12-01.
 BODY_TIMEOUT_S = 10.0
 MAX_BUFFERED = 256 * 1024 * 1024
 """Bytes of unfinished or unverified bodies in this process at a time; more are told to come later."""
+UNSIGNED_EVERY_S = 60.0
+"""How often the log tells of unsigned deliveries: anybody can send them."""
 
 ACTIONS: dict[str, frozenset[str]] = {
     "issue_comment": frozenset({"created"}),
@@ -82,6 +84,7 @@ class Webhook:
         self._clock = clock
         self._keys = tuple(s.get_secret_value().encode() for s in secrets if s.get_secret_value())
         self._buffered = 0
+        self._unsigned = _UnsignedLog(clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one delivery."""
@@ -122,7 +125,7 @@ class Webhook:
             raise Refusal(413, f"The body is larger than {MAX_BODY} bytes.")
         signatures = header(scope, b"x-hub-signature-256")
         if len(signatures) != 1 or not _SIGNATURE.fullmatch(signatures[0]):
-            raise _unsigned()
+            raise self._unsigned.tell()
         held = 0
 
         def came(n_bytes: int) -> None:
@@ -138,15 +141,34 @@ class Webhook:
         finally:
             self._buffered -= held
         if not self._signed(body, signatures[0]):
-            raise _unsigned()
+            raise self._unsigned.tell()
         return body
 
     def _signed(self, body: bytes, signature: bytes) -> bool:
         return any(hmac.compare_digest(signature, sign(key, body)) for key in self._keys)
 
 
-def _unsigned() -> Refusal:
-    return Refusal(401, "A valid X-Hub-Signature-256 is needed.")
+class _UnsignedLog:
+    """Once a minute, and without a word of the sender's: it may be anybody, or GitHub with another secret."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._told_at: float | None = None
+        self._untold = 0
+
+    def tell(self) -> Refusal:
+        """The one answer to whatever is not signed, logged or counted."""
+        now = self._clock.monotonic()
+        if self._told_at is not None and now - self._told_at < UNSIGNED_EVERY_S:
+            self._untold += 1
+        else:
+            log.warning(
+                "delivery_unsigned",
+                suppressed=self._untold,
+                hint="From GitHub? Compare GPURUN_WEBHOOK_SECRET with the secret on the App's settings page.",
+            )
+            self._told_at, self._untold = now, 0
+        return Refusal(401, "A valid X-Hub-Signature-256 is needed.")
 
 
 def sign(key: bytes, body: bytes) -> bytes:

@@ -7,6 +7,7 @@ import json
 
 import httpx
 import pytest
+import structlog
 from pydantic import SecretStr
 
 from gpurun.http.webhook import ACTIONS, MAX_BODY, Webhook, sign
@@ -111,6 +112,29 @@ async def test_what_is_not_signed_gets_one_answer(world, signature):
     answer = await world.deliver(BODY, X_Hub_Signature_256=signature)
     assert (answer.status_code, answer.text) == (401, "A valid X-Hub-Signature-256 is needed.\n")
     assert await world.inbox() == []
+
+
+@one_database
+async def test_unsigned_deliveries_are_told_once_a_minute_and_counted(world):
+    async def unsigned(times: int) -> None:
+        for number in range(times):
+            await world.deliver(b"canary", X_Hub_Signature_256=None if number % 2 else "sha256=" + "c" * 64)
+
+    with structlog.testing.capture_logs() as logs:
+        await world.deliver(BODY)
+        assert logs == []
+        await unsigned(4)
+        world.services.clock.advance(seconds=59)
+        await unsigned(2)
+        world.services.clock.advance(seconds=1)
+        await unsigned(1)
+        world.services.clock.advance(seconds=60)
+        await unsigned(1)
+    assert [(line["log_level"], line["event"], line["suppressed"]) for line in logs] == [
+        ("warning", "delivery_unsigned", 0), ("warning", "delivery_unsigned", 5), ("warning", "delivery_unsigned", 0),
+    ]  # fmt: skip
+    assert "GPURUN_WEBHOOK_SECRET" in logs[0]["hint"]
+    assert not any(word in str(logs) for word in ("canary", "c" * 8))
 
 
 @one_database
