@@ -55,12 +55,12 @@ def run(job: str, checkout: Path, artifacts: Path | None, as_json: bool) -> None
 
 
 @cli.command()
-@click.argument("file", type=click.Path(path_type=Path, allow_dash=True), default=Path(".gpurun.yml"))
-def validate(file: Path) -> None:
-    """Check FILE (default .gpurun.yml, `-` for stdin) and say where it is wrong."""
-    from gpurun.cli.validate import validate_file
+@click.argument("file", type=click.Path(path_type=Path, allow_dash=True), required=False)
+def validate(file: Path | None) -> None:
+    """Check FILE (default: .gpurun.yml at the top of the checkout; `-` for stdin) and say where it is wrong."""
+    from gpurun.cli.validate import default_file, validate_file
 
-    sys.exit(validate_file(file))
+    sys.exit(validate_file(file or default_file()))
 
 
 @cli.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -12,6 +13,16 @@ from gpurun.domain.errors import ConfigError
 from gpurun.plan.load import check, explain
 
 STDIN = Path("-")
+CONFIG = Path(".gpurun.yml")
+
+
+def default_file() -> Path:
+    """The file that `gpurun run` reads here: the one at the top of the checkout. Without a checkout, of this folder."""
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / ".git").exists():  # a file in worktrees; git itself is not asked, starting it takes longer
+            return Path(os.path.relpath(folder / CONFIG, here))
+    return CONFIG
 
 
 def validate_file(file: Path) -> int:
@@ -20,6 +31,12 @@ def validate_file(file: Path) -> int:
         text = sys.stdin.buffer.read() if file == STDIN else file.read_bytes()
     except OSError as error:
         click.echo(f"gpurun validate: {file} cannot be read: {error.strerror}.", err=True)
+        if isinstance(error, FileNotFoundError):
+            click.echo(
+                "Write one at the top of your repository, or name another: `gpurun validate FILE`. "
+                "docs/reference/gpurun-yml.md has an example.",
+                err=True,
+            )
         return 2
     name = "stdin" if file == STDIN else str(file)
     found = check(text)

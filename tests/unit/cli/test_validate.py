@@ -4,6 +4,9 @@ import io
 import sys
 from pathlib import Path
 
+import pytest
+
+from gpurun.cli.main import cli
 from gpurun.cli.validate import STDIN, validate_file
 
 GOOD = f"version: 1\njobs:\n  smoke:\n    image: registry.example/app@sha256:{'a' * 64}\n    run: echo hi\n"
@@ -37,3 +40,29 @@ def test_a_path_without_a_file(tmp_path, capsys):
     told = capsys.readouterr().err
     assert f"{tmp_path}/none.yml cannot be read: No such file or directory." in told
     assert f"{tmp_path} cannot be read: Is a directory." in told
+    assert told.count("gpurun validate FILE") == 1
+
+
+def validate(*words: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        cli(["validate", *words])
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+def test_in_a_subfolder_the_file_at_the_top_of_the_checkout_is_meant(checkout, monkeypatch, capsys):
+    folder = checkout({".gpurun.yml": GOOD, "src/app/a.py": "", "src/app/.gpurun.yml": "jobs: 5"})
+    for place, name in ((folder, ".gpurun.yml"), (folder / "src/app", "../../.gpurun.yml")):
+        monkeypatch.chdir(place)
+        assert validate() == 0
+        assert capsys.readouterr().out == f"{name} is fine. Jobs: smoke.\n"
+    assert validate(".gpurun.yml") == 2  # a named file is the one that is named
+
+
+def test_without_a_checkout_the_file_of_this_folder_is_meant(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert validate() == 2
+    told = capsys.readouterr().err
+    assert told.startswith("gpurun validate: .gpurun.yml cannot be read: No such file or directory.\nWrite one")
+    (tmp_path / ".gpurun.yml").write_text(GOOD)
+    assert validate() == 0
