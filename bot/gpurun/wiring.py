@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import anyio
@@ -46,6 +47,14 @@ MIB = 1024 * 1024
 log = structlog.get_logger()
 
 
+class App(Protocol):
+    """Who we are at the forge."""
+
+    async def bot_login(self) -> str:
+        """Raises ForgeUnavailable, ForgeRefused."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class House:
     """Everything of one process, opened."""
@@ -61,6 +70,8 @@ class House:
     providers: Mapping[str, Provider]
     state: Path
     """The folder of what is this house's alone."""
+    app: App | None = None
+    """None for a local run, which is nobody at a forge."""
 
     async def live(self, stop: anyio.Event) -> None:
         """Carries out what is due until `stop`; running jobs go on without us."""
@@ -128,7 +139,7 @@ async def open_server(settings: Settings) -> AsyncIterator[House]:
     async with AsyncExitStack() as stack:
         stack.push_async_callback(forge.close)
         forge.require_key()
-        yield await open_house(stack, settings, folders, forge)
+        yield replace(await open_house(stack, settings, folders, forge), app=forge)
 
 
 @asynccontextmanager

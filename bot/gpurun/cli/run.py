@@ -10,6 +10,7 @@ import anyio
 
 from gpurun.adapters.local import LocalForge
 from gpurun.adapters.local.checkout import LocalState
+from gpurun.cli.an_engine import get_an_engine
 from gpurun.cli.artifacts import usable_folder, write_artifacts
 from gpurun.cli.environment import read_settings
 from gpurun.cli.follow import carry_out
@@ -188,28 +189,13 @@ async def require_room(house: House, needs: Resources) -> None:
             if await provider.offers(needs):
                 return
         except ProviderUnavailable as error:
-            raise NoEngine(f"{str(error).rstrip('.')}.", hint=_get_an_engine(error)) from error
+            raise NoEngine(f"{str(error).rstrip('.')}.", hint=get_an_engine(error)) from error
         except ProviderRefused as error:
             raise UserError(str(error)) from error
     raise UserError(
         f"The Docker Engine's machine does not have what the job needs: {', '.join(_words(needs))}.",
         hint="GPUs need NVIDIA's container runtime: `docker info` lists it under Runtimes." if needs.gpus else "",
     )
-
-
-def _get_an_engine(error: BaseException) -> str:
-    if _caused_by(error, PermissionError):
-        return "This user may not use the engine's socket; members of the group `docker` may."
-    return (
-        "Start Docker, or install it: docs.docker.com/engine/install. "
-        "An engine elsewhere: set DOCKER_HOST or GPURUN_DOCKER_HOST."
-    )
-
-
-def _caused_by(error: BaseException | None, kind: type[BaseException]) -> bool:
-    while error is not None and not isinstance(error, kind):
-        error = error.__cause__
-    return error is not None
 
 
 def _words(needs: Resources) -> list[str]:

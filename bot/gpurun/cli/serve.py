@@ -12,6 +12,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from gpurun.cli.environment import read_settings
+from gpurun.cli.first_look import first_look
 from gpurun.cli.logs import log_as_json
 from gpurun.cli.trouble import first_of_ours, tell
 from gpurun.domain.errors import GpurunError, UserError
@@ -46,6 +47,7 @@ async def _serve(settings: Settings) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_stop_on_signal, stop, web)
             tasks.start_soon(web.serve)
+            tasks.start_soon(first_look, house.app, house.providers)
             await house.live(stop)
             await web.stopped.wait()
             tasks.cancel_scope.cancel()
