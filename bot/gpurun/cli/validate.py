@@ -18,7 +18,10 @@ CONFIG = Path(".gpurun.yml")
 
 def default_file() -> Path:
     """The file that `gpurun run` reads here: the one at the top of the checkout. Without a checkout, of this folder."""
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except OSError:  # the folder was deleted under us
+        return CONFIG
     for folder in (here, *here.parents):
         if (folder / ".git").exists():  # a file in worktrees; git itself is not asked, starting it takes longer
             return Path(os.path.relpath(folder / CONFIG, here))

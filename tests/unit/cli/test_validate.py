@@ -66,3 +66,11 @@ def test_without_a_checkout_the_file_of_this_folder_is_meant(tmp_path, monkeypat
     assert told.startswith("gpurun validate: .gpurun.yml cannot be read: No such file or directory.\nWrite one")
     (tmp_path / ".gpurun.yml").write_text(GOOD)
     assert validate() == 0
+
+
+def test_in_a_folder_that_is_gone(tmp_path, monkeypatch, capsys):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert validate() == 2
+    assert ".gpurun.yml cannot be read: No such file or directory." in capsys.readouterr().err
