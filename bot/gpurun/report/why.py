@@ -30,6 +30,8 @@ _SHM = re.compile(
 )
 _OFFLINE = re.compile(r"LocalEntryNotFoundError|OfflineModeIsEnabled|outgoing traffic has been disabled")
 _DISK = re.compile(r"No space left on device")
+_KILLED_FOR_MEMORY = re.compile(r"The kernel killed \d+ process\(es\) of the container for memory")
+"""The agent's words when the counter of its control group rose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,9 @@ def _failed(facts: RunFacts) -> str:
 
 
 def _known_cause(facts: RunFacts) -> str:
+    result = facts.attempt.result if facts.attempt else None
+    if result is not None and _KILLED_FOR_MEMORY.search(result.detail):
+        return _memory(facts.run)
     log = clean(facts.log_tail[-16_384:])
     if _GPU_MEMORY.search(log):
         return " The GPU's memory ran out."
@@ -98,6 +103,12 @@ def _known_cause(facts: RunFacts) -> str:
     if _DISK.search(log):
         return " The disk is full."
     return ""
+
+
+def _memory(run: Run) -> str:
+    limit_mib = run.plan.resources.memory_mib if run.plan else 0
+    had = f" of {limit_mib} MiB" if limit_mib else ""
+    return f" The container's memory{had} ran out: ask for more with `resources: {{memory: …}}`."
 
 
 def _telling_line(facts: RunFacts) -> str:
