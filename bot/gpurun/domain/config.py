@@ -203,7 +203,8 @@ class LimitKeys(_Part):
     """What stops the job."""
 
     max_duration: Duration | None = Field(default=None, examples=["20m"])
-    """The longest time from the start of `setup` to the end of `run`: `90s`, `30m` or `2h`. Without it: `30m`."""
+    """The longest time from the start of `setup` to the end of `run`: `90s`, `30m` or `2h`. Without it: `30m`.
+    A command that does not end at SIGTERM gets 20 s more."""
 
 
 class JobKeys(_Part):
@@ -224,7 +225,7 @@ class JobKeys(_Part):
     limits: LimitKeys = Field(default_factory=LimitKeys)
     """What stops the job."""
     artifacts: tuple[Artifact, ...] = Field(default=(), max_length=MAX_ARTIFACTS, examples=['["out/**"]'])
-    """Files to keep: patterns under the work folder."""
+    """Files to keep: patterns under the work folder. Only regular files; symbolic links are not followed."""
 
 
 class File(_Part):
