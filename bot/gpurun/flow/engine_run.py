@@ -205,7 +205,7 @@ def _rows(tx: Tx, run_id: str) -> tuple[Run, tuple[Attempt, ...], datetime]:
 def _save(tx: Tx, before: Run, row: Run, lease: Lease) -> None:
     if not tx.save_run(row, lease):
         return
-    if (before.state, before.detail) != (row.state, row.detail):
+    if _shown(before) != _shown(row):
         tx.raise_rev(row.id, final=row.state is RunState.ENDED, urgent=False)
     if before.state is not row.state:
         tx.audit(
@@ -221,6 +221,11 @@ def _save(tx: Tx, before: Run, row: Run, lease: Lease) -> None:
     if row.state is RunState.ENDED:
         for attempt in tx.attempts(row.id):
             tx.wake(Kind.ATTEMPT, attempt.id)
+
+
+def _shown(run: Run) -> tuple[object, ...]:
+    """Engine-owned columns that comment and check tell before the end."""
+    return run.state, run.detail, run.pins, run.last_error
 
 
 def _apply_pin(tx: Tx, lease: Lease, change: Change) -> Lease | None:

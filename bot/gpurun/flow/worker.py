@@ -199,11 +199,12 @@ class Worker:
         # what nobody foresaw may hold anything, and a row's error can end up in a comment
         foreseen = isinstance(error, GpurunError) and not isinstance(error, Bug)
         text = str(error) if foreseen else UNFORESEEN
-        await edges.commit(
-            self._store,
-            failpoints.WORKER_FAILED,
-            lambda tx: tx.failed(lease, text, due_at=tx.now() + wait),
-        )
+
+        def fail(tx: Tx) -> None:
+            if tx.failed(lease, text, due_at=tx.now() + wait) and lease.kind is Kind.RUN:
+                tx.raise_rev(lease.id, final=False, urgent=False)  # what is tried again, and why, is shown
+
+        await edges.commit(self._store, failpoints.WORKER_FAILED, fail)
 
     async def _keep_leases(self) -> None:
         while True:

@@ -16,7 +16,7 @@ from gpurun.domain.run import Run, RunState, Verdict
 from gpurun.flow.facts import Links
 from gpurun.flow.intake import Intake
 from gpurun.flow.publish import Publisher
-from gpurun.flow.worker import Worker
+from gpurun.flow.worker import Handler, Worker
 from gpurun.http.webhook import Webhook
 from gpurun.ports.store import Kind, Lease, Store, Tx
 from tests.fakes.clock import FakeChance, FakeClock
@@ -51,13 +51,16 @@ class Town:
 
     def new_worker(self) -> Worker:
         """As after a restart."""
-        handlers = {
+        return Worker(self.store, self.clock, self.chance, self.handlers(), limit=4)
+
+    def handlers(self) -> Mapping[Kind, Handler]:
+        """Of everything but the engine."""
+        return {
             Kind.INBOX: Intake(store=self.store, forge=self.forge, chance=self.chance),
             Kind.PUBLICATION: Publisher(
                 store=self.store, forge=self.forge, links=Links(public_url="https://bot.example")
             ),
         }
-        return Worker(self.store, self.clock, self.chance, handlers, limit=4)
 
     async def says(self, body: str, *, by: str = "alice", on: Pull | None = None) -> Comment:
         """A comment, delivered and handled as far as it goes now."""

@@ -1,0 +1,67 @@
+"""A pull request says what planning does, and what is tried again and why."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpurun.domain.errors import RegistryUnavailable, SourceUnavailable
+from gpurun.domain.ids import CommitSha, ImageRef
+from gpurun.flow.engine import know_providers
+from gpurun.flow.worker import Worker
+from tests.fakes.parts import FakeGit, FakeImages
+from tests.fakes.rows import TREE
+from tests.fakes.world import World
+from tests.unit.flow.town import Town, open_town
+
+DOWN = "The registry of ghcr.io does not answer."
+IMAGE = ImageRef("ghcr.io/acme/app@sha256:" + "a" * 64)
+
+
+@pytest.fixture
+async def town(tmp_path, store, clock, chance):
+    async with open_town(tmp_path, store, clock, chance) as town:
+        yield town
+
+
+@pytest.fixture
+async def world(town):
+    """The engine of the town, with fakes around it."""
+    world = World(town.store, town.clock, town.chance)
+    world.git = FakeGit({CommitSha(town.pull.head_sha): TREE})
+    world.images = FakeImages({IMAGE})
+    handlers = {**world.handlers(), **town.handlers()}
+    town.worker = Worker(town.store, town.clock, town.chance, handlers, limit=8)
+    await know_providers(world.services())
+    return world
+
+
+async def pass_time(town: Town, *, seconds: int) -> None:
+    for _ in range(seconds):
+        await town.later(seconds=1)
+
+
+def shown(town: Town) -> tuple[str, str]:
+    """What the comment says, and the title of the check."""
+    (comment,), (check,) = town.comments(), town.github.checks(town.repo)
+    return comment.body, check.title
+
+
+async def test_a_registry_that_does_not_answer_is_told_while_it_is_tried_again(town: Town, world: World):
+    world.images.errors = [RegistryUnavailable(DOWN)] * 1000
+    await town.says("/gpurun smoke")
+    await pass_time(town, seconds=20)
+    body, title = shown(town)
+    assert f"the image; trying again: {DOWN}" in body
+    assert f"the image; trying again: {DOWN}" in title
+
+
+async def test_the_trouble_of_a_step_is_not_told_after_it_went_well(town: Town, world: World):
+    world.git.errors = [SourceUnavailable("git is down.", retry_after_s=20)]
+    world.images.errors = [RegistryUnavailable(DOWN, retry_after_s=60)]
+    await town.says("/gpurun smoke")
+    await pass_time(town, seconds=18)
+    assert "the commit; trying again: git is down." in shown(town)[0]
+    await pass_time(town, seconds=20)
+    body, title = shown(town)
+    assert "git is down." not in body + title
+    assert f"the image; trying again: {DOWN}" in title
