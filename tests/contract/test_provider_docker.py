@@ -236,3 +236,7 @@ class TestOffers:
         assert await bench.provider.offers(Resources(cpus=10_000)) == ()
         if "nvidia" not in engine.info()["Runtimes"]:
             assert await bench.provider.offers(Resources(gpus=1)) == ()
+
+    async def test_what_it_never_has_is_said_and_what_it_has_is_not(self, bench):
+        assert "10000 CPUs (it has" in await bench.provider.why_never(Resources(cpus=10_000))
+        assert await bench.provider.why_never(Resources()) is None

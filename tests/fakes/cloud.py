@@ -13,7 +13,7 @@ from gpurun.domain.offer import ChargeLine, InstanceState, Launch, Offer, Owned,
 from gpurun.domain.plan import Resources
 from tests.fakes.clock import FakeClock
 
-Call = Literal["offers", "prepare", "create", "destroy", "list", "describe", "logs"]
+Call = Literal["offers", "prepare", "create", "destroy", "list", "describe", "logs", "why_never"]
 Fault = Literal[
     "unavailable",  # nobody answered and nothing happened
     "lost",  # create: it was made, the answer never came
@@ -201,6 +201,20 @@ class SlowCloud(FakeCloud):
         self._answer("prepare", launch.name)
         self.pulls -= 1
         return Preparation(ready=self.pulls < 0, message=f"pulling image, {self.pulls} to go")
+
+
+@dataclass
+class SmallCloud(FakeCloud):
+    """A cloud that knows its machine: `ports.provider.SaysWhyNot`."""
+
+    gpus: int = 0
+
+    async def offers(self, need: Resources) -> tuple[Offer, ...]:
+        return () if need.gpus > self.gpus else await super().offers(need)
+
+    async def why_never(self, need: Resources) -> str | None:
+        self._answer("why_never", "")
+        return f"{self.name} has {self.gpus} GPUs." if need.gpus > self.gpus else None
 
 
 def _error(fault: Fault) -> Exception:

@@ -47,6 +47,7 @@ class World:
     uplinks: FakeUplinks = field(default_factory=FakeUplinks)
     agents: FakeAgents = field(init=False)
     worker: Worker = field(init=False)
+    more: dict[str, FakeCloud] = field(default_factory=dict)
     crashes: int = 0
     """Workers that died so far."""
 
@@ -57,6 +58,11 @@ class World:
         """Another cloud."""
         self.cloud = cloud
         self.agents = FakeAgents(self.store, cloud, SECRET)
+        self.restart()
+
+    def add(self, cloud: FakeCloud) -> None:
+        """One more cloud, without agents."""
+        self.more[cloud.name] = cloud
         self.restart()
 
     def restart(self) -> None:
@@ -87,7 +93,7 @@ class World:
             images=self.images,
             forge=self.forge,
             uplinks=self.uplinks,
-            providers={self.cloud.name: self.cloud},
+            providers={self.cloud.name: self.cloud, **self.more},
             install_id=INSTALL,
             install_secret=SECRET,
             agent=AgentBundle(path="/agent.pyz", sha256="b" * 64, boot_script="exit 0"),

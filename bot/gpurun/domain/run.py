@@ -135,10 +135,10 @@ class Run:
     attempts: int = 0
     verdict: Verdict | None = None
     reason: str = ""
-    """One word: `config`, `pin`, `no_capacity`, `exit`, …"""
+    """One word: `config`, `pin`, `hardware`, `no_capacity`, `exit`, …"""
     detail: str = ""
     error_line: int = 0
-    """Line of `.gpurun.yml` for refused(config), else 0."""
+    """Line of `.gpurun.yml` for refused (config, hardware) when it is known, else 0."""
     ended_at: datetime | None = None
 
     # intents

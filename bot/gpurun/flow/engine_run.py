@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
 from typing import assert_never
@@ -17,9 +17,9 @@ from gpurun.flow import edges, failpoints
 from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices, engine_audit
 from gpurun.flow.worker import go_on
 from gpurun.plan import digest as digests
-from gpurun.plan.load import load
+from gpurun.plan.load import load, resources_line
 from gpurun.plan.resolve import AllPinned, ConfirmImage, FetchCommit, ResolveModel, build, next_pin
-from gpurun.ports.provider import Prepares
+from gpurun.ports.provider import Prepares, Provider, SaysWhyNot
 from gpurun.ports.store import Kind, Lease, Tx
 from gpurun.run.decide_attempt import may_create
 from gpurun.run.decide_run import (
@@ -40,8 +40,22 @@ from gpurun.run.tokens import claim_token, token_sha256
 FETCH_TIMEOUT_S = 60.0
 """git may move much data; still below the lease."""
 
+ASK_FOR_LESS = "Ask for less under `resources` in `.gpurun.yml`, or have gpurun run on a machine that has it."
+
 Change = Callable[[Run, datetime], Run]
 """What a pin does to the row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Offered:
+    """What the providers said."""
+
+    offers: tuple[Offer, ...]
+    """Cheapest first."""
+    because: str
+    """Why a provider could not be asked."""
+    never: str
+    """Why there will never be an offer; empty when there may."""
 
 
 class RunSteps:
@@ -132,23 +146,34 @@ class RunSteps:
     async def _choose_offer(self, run: Run, lease: Lease) -> Lease | None:
         if run.plan is None:
             raise Bug(f"The run {run.id} is queued without a plan.")
-        offers, because = await self._offers(run.plan.resources)
-        return await self._settle(lease, lambda tx: self._facts(tx, offers, because))
+        offered = await self._offers(run.plan.resources)
+        line = resources_line(run.config_text, run.job) if offered.never else 0
+        return await self._settle(lease, lambda tx: replace(self._facts(tx, offered), resources_line=line))
 
-    async def _offers(self, need: Resources) -> tuple[tuple[Offer, ...], str]:
-        """Cheapest first over all providers; and why there are none."""
+    async def _offers(self, need: Resources) -> _Offered:
+        """Over all providers. Nothing is ever offered when each of them says so."""
         offers: list[Offer] = []
         because = ""
+        never: list[str] = []
         for provider in self._s.providers.values():
             try:
-                offers += await edges.call(
-                    failpoints.RUN_OFFERS, partial(provider.offers, need), timeout_s=CALL_TIMEOUT_S
+                found, why = await edges.call(
+                    failpoints.RUN_OFFERS, partial(ask, provider, need), timeout_s=CALL_TIMEOUT_S
                 )
             except (Transient, Refused) as error:  # the others may have one
                 because = str(error)
-        return tuple(sorted(offers, key=lambda offer: offer.usd_per_hour_micro)), because
+                continue
+            offers += found
+            never += [why] if why else []
+        hopeless = bool(never) and len(never) == len(self._s.providers)
+        return _Offered(
+            offers=tuple(sorted(offers, key=lambda offer: offer.usd_per_hour_micro)),
+            because=because,
+            never=f"{' '.join(never)} {ASK_FOR_LESS}" if hopeless else "",
+        )
 
-    def _facts(self, tx: Tx, offers: tuple[Offer, ...], because: str) -> RunFacts:
+    def _facts(self, tx: Tx, offered: _Offered) -> RunFacts:
+        offers, because = offered.offers, offered.because
         names = {offer.provider for offer in offers}
         closed = {name for name in names if not may_create(tx.account(name), tx.now())}
         if closed:
@@ -158,6 +183,7 @@ class RunSteps:
             offers=tuple(offer for offer in offers if offer.provider not in closed),
             free_slots=free,
             no_offer_because=because,
+            never=offered.never,
         )
 
     def _add_attempt(self, tx: Tx, run: Run, offer: Offer, lease: Lease) -> None:
@@ -193,6 +219,13 @@ class RunSteps:
             state_since=now,
             due_at=now,
         )
+
+
+async def ask(provider: Provider, need: Resources) -> tuple[tuple[Offer, ...], str]:
+    """Offers; or none, and why there will never be one, as far as the provider can say."""
+    offers = await provider.offers(need)
+    why = None if offers or not isinstance(provider, SaysWhyNot) else await provider.why_never(need)
+    return offers, why or ""
 
 
 def _rows(tx: Tx, run_id: str) -> tuple[Run, tuple[Attempt, ...], datetime]:

@@ -86,6 +86,22 @@ def explain(error: ConfigError, file: str | bytes | None) -> str:
     return "\n".join(part for part in (str(error), quote(text, error.line, error.column), error.hint) if part)
 
 
+def resources_line(file: str | bytes | None, job: str) -> int:
+    """Where the job's `resources` stand, or those of `defaults`; 0 when neither has any. The file is a good one."""
+    root = _root(file)
+    jobs = _value(root, "jobs")
+    for keys in (_value(jobs, job), _value(root, "defaults")):
+        for key, _ in keys.entries if isinstance(keys, Table) else ():
+            if key.value == "resources":
+                return key.line
+    return 0
+
+
+def _value(table: Node | None, name: str) -> Node | None:
+    entries = table.entries if isinstance(table, Table) else ()
+    return next((value for key, value in entries if key.value == name), None)
+
+
 def job_names(config: Config) -> tuple[str, ...]:
     """In the order of the file."""
     return tuple(config.jobs)

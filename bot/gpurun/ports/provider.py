@@ -71,3 +71,15 @@ class Prepares(Protocol):
         Raises: ProviderRefused (the image is not there, no access), ProviderUnavailable.
         """
         ...
+
+
+@runtime_checkable
+class SaysWhyNot(Protocol):
+    """Power: it knows that nothing will ever fit, so that nobody waits for it."""
+
+    async def why_never(self, need: Resources) -> str | None:
+        """A sentence for people: what is asked for and what there is. None: an offer may still come.
+
+        Raises: ProviderRefused, ProviderUnavailable.
+        """
+        ...

@@ -124,7 +124,7 @@ def next_command(facts: RunFacts) -> str:
             return ""
         case Verdict.PASSED:
             return f"To run it again, write {code(f'/gpurun {job}')}."
-        case Verdict.REFUSED if facts.run.reason == "config":
+        case Verdict.REFUSED if facts.run.reason in ("config", "hardware"):
             return f"Correct the file, push, then write {code(f'/gpurun {job}')}."
         case _:
             return f"To try again, write {code(f'/gpurun {job}')}. {code('/gpurun help')} shows all commands."

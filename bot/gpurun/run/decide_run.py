@@ -31,6 +31,10 @@ class RunFacts:
     free_slots: Mapping[str, int] = field(default_factory=dict)
     """By provider."""
     no_offer_because: str = ""
+    never: str = ""
+    """Why no provider will ever have an offer, in a sentence; empty when one still may."""
+    resources_line: int = 0
+    """Where the file asks for what nobody has; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +139,9 @@ def _queued(  # noqa: PLR0911 - guards
         label = facts.offers[0].label
         waiting = replace(run, state_since=now, tries=0, reason="slot", detail=f"Waiting for a free place on {label}.")
         return _wait(waiting, now + slot_poll(now - run.created_at))
+    if facts.never:
+        refused = end(run, Verdict.REFUSED, now, reason="hardware", detail=facts.never, error_line=facts.resources_line)
+        return SaveRun(refused)
     because = facts.no_offer_because or "No provider offers what the job needs."
     if now >= run.state_since + NO_OFFER_LIMIT:
         return SaveRun(end(run, Verdict.LOST, now, reason="no_capacity", detail=because))

@@ -6,7 +6,7 @@ from gpurun.domain.errors import ForgeRefused, HubUnavailable, RegistryUnavailab
 from gpurun.domain.run import AttemptState, Phase, Result, ResultKind, RunState, Verdict
 from gpurun.run.names import parse_name
 from gpurun.run.tokens import token_attempt
-from tests.fakes.cloud import SlowCloud
+from tests.fakes.cloud import FakeCloud, SlowCloud, SmallCloud
 from tests.fakes.parts import Script
 from tests.fakes.rows import SHA, TREE
 from tests.fakes.world import CONFIG, World
@@ -165,6 +165,38 @@ async def test_no_offer_for_fifteen_minutes_is_no_capacity(world):
     assert (await world.the_run()).state is RunState.QUEUED
     await world.run_for(minutes=2)
     await world.expect(Verdict.LOST, "no_capacity")
+
+
+WITH_GPU = CONFIG + "    resources:\n      gpu: 1\n"
+
+
+async def test_what_no_machine_will_ever_have_is_refused_at_once(world, clock):
+    world.use(SmallCloud(clock))
+    world.cloud.fail("why_never", "unavailable")
+    await world.start(config_text=WITH_GPU)
+    await world.run_for(seconds=10)
+    run = await world.expect(Verdict.REFUSED, "hardware")
+    assert run.detail.startswith("fake has 0 GPUs. Ask for less under `resources`")
+    assert WITH_GPU.splitlines()[run.error_line - 1].strip() == "resources:"
+    assert run.attempts == 0
+
+
+async def test_a_job_that_fits_is_not_refused_for_want_of_stock(world, clock):
+    world.use(SmallCloud(clock, gpus=1, stock=0))
+    await world.start(config_text=WITH_GPU)
+    await world.run_for(minutes=1)
+    assert (await world.the_run()).state is RunState.QUEUED
+    world.cloud.stock = 1
+    await world.run_until_over()
+    await world.expect(Verdict.PASSED)
+
+
+async def test_one_provider_that_may_have_it_later_is_waited_for(world, clock):
+    world.use(SmallCloud(clock))
+    world.add(FakeCloud(clock, name="other", stock=0))
+    await world.start(config_text=WITH_GPU)
+    await world.run_for(minutes=1)
+    assert (await world.the_run()).state is RunState.QUEUED
 
 
 async def test_places_are_never_exceeded_and_waiting_is_not_lost(world):

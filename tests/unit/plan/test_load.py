@@ -10,7 +10,7 @@ from gpurun.domain.command import RESERVED_WORDS
 from gpurun.domain.config import PLANNED_KEYS, Config
 from gpurun.domain.errors import ConfigError, NotInThisVersion
 from gpurun.domain.plan import Resources
-from gpurun.plan.load import check, explain, job_names, load
+from gpurun.plan.load import check, explain, job_names, load, resources_line
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
 IMAGE = f"ghcr.io/org/app@{DIGEST}"
@@ -402,3 +402,11 @@ def test_an_escape_beyond_unicode_is_an_error_of_the_file():
 
 def test_a_repeated_key_is_shown_without_what_steers_a_terminal():
     assert r"\x1b]52;c;aGk=\x07" in refused('"\\e]52;c;aGk=\\a": 1\n"\\e]52;c;aGk=\\a": 2\n')
+
+
+def test_the_line_of_the_resources_of_a_job_or_of_the_defaults():
+    defaults = "version: 1\ndefaults: {resources: {gpu: 1}}\njobs:\n"
+    jobs = "  a:\n    run: x\n    resources: {cpu: 2}\n  b: {run: x}\n"
+    assert resources_line(defaults + jobs, "a") == 6
+    assert resources_line(defaults + jobs, "b") == 2
+    assert resources_line("version: 1\njobs:\n" + jobs, "b") == 0

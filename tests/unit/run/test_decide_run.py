@@ -87,6 +87,12 @@ def test_a_host_that_lost_an_attempt_comes_last_but_comes():
     assert decide_run(queued(attempts=1), (lost(offer=CHEAP),), only, now) == Choose(CHEAP)
 
 
+def test_what_nobody_will_ever_offer_is_refused_at_its_line():
+    row = saved(decide_run(queued(), (), RunFacts(offers=(), never="No GPU here.", resources_line=7), START))
+    assert (row.verdict, row.reason) == (Verdict.REFUSED, "hardware")
+    assert (row.detail, row.error_line) == ("No GPU here.", 7)
+
+
 def test_a_retry_pauses_ten_seconds():
     run = queued(attempts=1)
     assert saved(decide_run(run, (lost(),), RunFacts(), later(seconds=4))).due_at == later(seconds=10)

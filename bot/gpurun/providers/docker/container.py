@@ -59,7 +59,31 @@ def limits_for(needs: Resources, host: Host, *, max_runs: int) -> Limits:
 
 def fits(needs: Resources, host: Host) -> bool:
     """Whether the machine has it at all; what other containers use is not counted."""
-    return needs.cpus <= host.cpus and needs.memory_mib <= host.memory_mib and (needs.gpus == 0 or host.gpus)
+    return not lacks(needs, host)
+
+
+def lacks(needs: Resources, host: Host) -> str:
+    """What the job asks for and the machine does not have, in a sentence; empty when it has all."""
+    missing = []
+    if needs.gpus and not host.gpus:
+        missing.append(f"{needs.gpus} GPU{'s' if needs.gpus > 1 else ''} (it has no NVIDIA container runtime)")
+    if needs.cpus > host.cpus:
+        missing.append(f"{needs.cpus:g} CPUs (it has {host.cpus})")
+    if needs.memory_mib > host.memory_mib:
+        missing.append(f"{_written(needs.memory_mib)} of memory (it has {_about(host.memory_mib)})")
+    if not missing:
+        return ""
+    return f"The Docker Engine's machine does not have what the job asks for: {', '.join(missing)}."
+
+
+def _written(mib: int) -> str:
+    """As `.gpurun.yml` writes it: 1GB is 1,024MB."""
+    return f"{mib}MB" if mib % 1024 else f"{mib // 1024}GB"
+
+
+def _about(mib: int) -> str:
+    """Rounded down: what is shown is there."""
+    return f"{mib}MB" if mib < 1024 else f"{mib * 10 // 1024 / 10:g}GB"
 
 
 def environment(launch: Launch) -> dict[str, str]:

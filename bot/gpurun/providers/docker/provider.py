@@ -51,7 +51,7 @@ class DockerConfig(BaseModel):
 
 
 class DockerProvider:
-    """`ports.provider.Provider` and `Prepares`."""
+    """`ports.provider.Provider`, `Prepares` and `SaysWhyNot`."""
 
     name = "docker"
     observe_every_s = 2.0
@@ -80,6 +80,10 @@ class DockerProvider:
                 boot_timeout_s=BOOT_TIMEOUT_S,
             ),
         )
+
+    async def why_never(self, need: Resources) -> str | None:
+        host = await self._engine.safe(self._read_host, to="describe its machine")
+        return container.lacks(need, host) or None
 
     async def prepare(self, launch: Launch, *, wait_s: float) -> Preparation:
         return await self._pulls.prepare(launch, wait_s=wait_s)

@@ -6,7 +6,7 @@ import pytest
 
 from gpurun.domain.offer import InstanceState
 from gpurun.domain.plan import Resources
-from gpurun.providers.docker.container import Host, Limits, fits, limits_for, owned_from_inspect, owned_from_list
+from gpurun.providers.docker.container import Host, Limits, fits, lacks, limits_for, owned_from_inspect, owned_from_list
 
 HOST = Host(cpus=8, memory_mib=64_000, gpus=False)
 
@@ -31,6 +31,28 @@ def test_what_was_not_asked_for_is_an_equal_share_of_memory_half_of_it_shared_an
 )
 def test_fits(needs, answer):
     assert fits(needs, HOST) is answer
+
+
+@pytest.mark.parametrize(
+    ("needs", "missing"),
+    [
+        (Resources(gpus=1), "1 GPU (it has no NVIDIA container runtime)"),
+        (Resources(gpus=2, cpus=8.5), "2 GPUs (it has no NVIDIA container runtime), 8.5 CPUs (it has 8)"),
+        (Resources(memory_mib=512 * 1024), "512GB of memory (it has 62.5GB)"),
+        (Resources(memory_mib=64_001), "64001MB of memory (it has 62.5GB)"),
+    ],
+)
+def test_what_is_missing_is_said_in_words(needs, missing):
+    assert lacks(needs, HOST) == f"The Docker Engine's machine does not have what the job asks for: {missing}."
+
+
+def test_nothing_is_missing_when_it_fits():
+    assert lacks(Resources(cpus=8, memory_mib=64_000), HOST) == ""
+
+
+@pytest.mark.parametrize(("memory_mib", "shown"), [(900, "900MB"), (1024, "1GB"), (15_974, "15.5GB")])
+def test_the_machines_memory_is_shown_rounded_down(memory_mib, shown):
+    assert f"(it has {shown})" in lacks(Resources(memory_mib=10**6), Host(cpus=1, memory_mib=memory_mib, gpus=False))
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ async def test_calls_that_may_be_repeated_say_so(nobody, launches):
         nobody.destroy("abc"),
         nobody.logs("abc", max_bytes=10),
         nobody.offers(Resources()),
+        nobody.why_never(Resources()),
         nobody.prepare(launches(IMAGE, "true"), wait_s=1),
     ):
         with pytest.raises(ProviderUnavailable, match="no Docker Engine answers"):
