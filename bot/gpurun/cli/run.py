@@ -26,6 +26,7 @@ from gpurun.domain.errors import ConfigError, GpurunError, ProviderRefused, Prov
 from gpurun.domain.ids import CommitSha, JobName
 from gpurun.domain.plan import Resources
 from gpurun.domain.run import Verdict
+from gpurun.flow.engine_run import ASK_FOR_LESS, ask
 from gpurun.flow.request import LocalRequest, request_run
 from gpurun.plan.load import job_names, load
 from gpurun.report.terminal import no_run_result
@@ -99,6 +100,8 @@ def _without_a_run(error: GpurunError) -> tuple[Verdict, str]:
             return Verdict.CANCELLED, "asked"
         case NoEngine():
             return Verdict.LOST, "no_engine"
+        case NoRoom():
+            return Verdict.REFUSED, "hardware"
         case BrokenFile():
             return Verdict.REFUSED, "config"
         case UserError():
@@ -179,25 +182,24 @@ class NoEngine(UserError):
     """There is nothing to run containers with."""
 
 
-async def require_room(house: House, needs: Resources) -> None:
-    """A local run does not wait for a machine that nobody will bring.
+class NoRoom(UserError):
+    """What runs containers will never have what the job needs."""
 
-    Raises: NoEngine, and UserError when the engine's machine lacks what the job needs.
+
+async def require_room(house: House, needs: Resources) -> None:
+    """The engine would say the same after planning; who sits at a terminal hears it at once.
+
+    Raises: NoEngine, and NoRoom when every provider says that it never has what the job needs.
     """
+    never = []
     for provider in house.providers.values():
         try:
-            if await provider.offers(needs):
-                return
+            offers, why = await ask(provider, needs)
         except ProviderUnavailable as error:
             raise NoEngine(f"{str(error).rstrip('.')}.", hint=get_an_engine(error)) from error
         except ProviderRefused as error:
             raise UserError(str(error)) from error
-    raise UserError(
-        f"The Docker Engine's machine does not have what the job needs: {', '.join(_words(needs))}.",
-        hint="GPUs need NVIDIA's container runtime: `docker info` lists it under Runtimes." if needs.gpus else "",
-    )
-
-
-def _words(needs: Resources) -> list[str]:
-    asked = [(needs.gpus, "GPUs"), (needs.cpus, "CPUs"), (needs.memory_mib, "MiB of memory")]
-    return [f"{amount:g} {what}" for amount, what in asked if amount]
+        if offers or not why:
+            return
+        never.append(why)
+    raise NoRoom(" ".join(never), hint=ASK_FOR_LESS)
