@@ -8,6 +8,7 @@ from gpurun.domain.errors import RegistryUnavailable, SourceUnavailable
 from gpurun.domain.ids import CommitSha, ImageRef
 from gpurun.flow.engine import know_providers
 from gpurun.flow.worker import Worker
+from tests.fakes.cloud import SmallCloud
 from tests.fakes.parts import FakeGit, FakeImages
 from tests.fakes.rows import TREE
 from tests.fakes.world import World
@@ -15,6 +16,7 @@ from tests.unit.flow.town import Town, open_town
 
 DOWN = "The registry of ghcr.io does not answer."
 IMAGE = ImageRef("ghcr.io/acme/app@sha256:" + "a" * 64)
+WITH_GPU = f"version: 1\njobs:\n  smoke:\n    resources: {{gpu: 1}}\n    image: {IMAGE}\n    run: x\n"
 
 
 @pytest.fixture
@@ -65,3 +67,17 @@ async def test_the_trouble_of_a_step_is_not_told_after_it_went_well(town: Town, 
     body, title = shown(town)
     assert "git is down." not in body + title
     assert f"the image; trying again: {DOWN}" in title
+
+
+async def test_a_job_for_which_there_is_no_machine_is_refused_in_words(town: Town, world: World):
+    world.use(SmallCloud(town.clock))
+    town.worker = Worker(town.store, town.clock, town.chance, {**world.handlers(), **town.handlers()}, limit=8)
+    sha = town.alice.push(town.pull, {".gpurun.yml": WITH_GPU})
+    world.git.trees[CommitSha(sha)] = TREE
+    await town.says("/gpurun smoke")
+    await pass_time(town, seconds=3)
+    (comment,), (check,) = town.comments(), town.github.checks(town.repo)
+    assert "fake has 0 GPUs." in comment.body
+    assert "4 |     resources: {gpu: 1}" in comment.body
+    assert "Correct the file, push" in comment.body
+    assert (check.conclusion, check.title.split(":")[0]) == ("failure", "refused")
