@@ -148,7 +148,6 @@ def metric_lines(summary: Summary | None) -> list[str]:
             "machine",
             _range("CPU", summary.cpu_pct, "%"),
             _peak("RAM", summary.ram_mib, summary.ram_total_mib),
-            _peak("disk", summary.disk_mib, None),
         )
     )
     return [line for line in lines if line]
