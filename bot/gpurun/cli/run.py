@@ -26,9 +26,10 @@ from gpurun.domain.errors import ConfigError, GpurunError, ProviderRefused, Prov
 from gpurun.domain.ids import CommitSha, JobName
 from gpurun.domain.plan import Resources
 from gpurun.domain.run import Verdict
-from gpurun.flow.engine_run import ASK_FOR_LESS, ask
+from gpurun.flow.engine_run import ASK_FOR_LESS
 from gpurun.flow.request import LocalRequest, request_run
 from gpurun.plan.load import job_names, load
+from gpurun.ports.provider import SaysWhyNot
 from gpurun.report.terminal import no_run_result
 from gpurun.settings import Settings
 from gpurun.wiring import House, open_local
@@ -194,12 +195,13 @@ async def require_room(house: House, needs: Resources) -> None:
     never = []
     for provider in house.providers.values():
         try:
-            offers, why = await ask(provider, needs)
+            offers = await provider.offers(needs)
+            never_fits = None if offers or not isinstance(provider, SaysWhyNot) else await provider.why_never(needs)
         except ProviderUnavailable as error:
             raise NoEngine(f"{str(error).rstrip('.')}.", hint=get_an_engine(error)) from error
         except ProviderRefused as error:
             raise UserError(str(error)) from error
-        if offers or not why:
+        if not never_fits:
             return
-        never.append(why)
+        never.append(never_fits)
     raise NoRoom(" ".join(never), hint=ASK_FOR_LESS)

@@ -157,9 +157,10 @@ class RunSteps:
         never: list[str] = []
         for provider in self._s.providers.values():
             try:
-                found, why = await edges.call(
-                    failpoints.RUN_OFFERS, partial(ask, provider, need), timeout_s=CALL_TIMEOUT_S
+                found = await edges.call(
+                    failpoints.RUN_OFFERS, partial(provider.offers, need), timeout_s=CALL_TIMEOUT_S
                 )
+                why = "" if found else await self._why_never(provider, need)
             except (Transient, Refused) as error:  # the others may have one
                 because = str(error)
                 continue
@@ -171,6 +172,13 @@ class RunSteps:
             because=because,
             never=f"{' '.join(never)} {ASK_FOR_LESS}" if hopeless else "",
         )
+
+    async def _why_never(self, provider: Provider, need: Resources) -> str:
+        """Why there will never be an offer, as far as the provider can say."""
+        if not isinstance(provider, SaysWhyNot):
+            return ""
+        why = await edges.call(failpoints.RUN_WHY_NEVER, partial(provider.why_never, need), timeout_s=CALL_TIMEOUT_S)
+        return why or ""
 
     def _facts(self, tx: Tx, offered: _Offered) -> RunFacts:
         offers, because = offered.offers, offered.because
@@ -219,13 +227,6 @@ class RunSteps:
             state_since=now,
             due_at=now,
         )
-
-
-async def ask(provider: Provider, need: Resources) -> tuple[tuple[Offer, ...], str]:
-    """Offers; or none, and why there will never be one, as far as the provider can say."""
-    offers = await provider.offers(need)
-    why = None if offers or not isinstance(provider, SaysWhyNot) else await provider.why_never(need)
-    return offers, why or ""
 
 
 def _rows(tx: Tx, run_id: str) -> tuple[Run, tuple[Attempt, ...], datetime]:

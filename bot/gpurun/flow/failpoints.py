@@ -39,6 +39,7 @@ RUN_IMAGE = "run.image"
 RUN_MODEL = "run.model"
 RUN_PIN = "run.pin"
 RUN_OFFERS = "run.offers"
+RUN_WHY_NEVER = "run.why_never"
 RUN_SETTLE = "run.settle"
 # attempt
 ATTEMPT_UPLINK_OPEN = "attempt.uplink_open"
