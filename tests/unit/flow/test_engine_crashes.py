@@ -7,7 +7,7 @@ import pytest
 from gpurun.domain.ids import Revision
 from gpurun.domain.run import Verdict
 from gpurun.flow import failpoints
-from tests.fakes.cloud import SlowCloud
+from tests.fakes.cloud import SlowCloud, SmallCloud
 from tests.fakes.parts import Script
 from tests.fakes.world import CONFIG, World
 
@@ -58,6 +58,8 @@ async def lead_past(world, name):
     match name.split(".")[:2]:
         case ["attempt", "prepare"]:
             world.use(SlowCloud(world.clock, boots_after_s=200))
+        case ["run", "why_never"]:
+            world.use(SmallCloud(world.clock, stock=0))  # nothing today, and it does not say never
         case ["attempt", "look"]:
             world.cloud.fail("create", "lost_unmade")
         case ["attempt", "last_words"]:
