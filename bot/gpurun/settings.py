@@ -79,7 +79,8 @@ class Settings(BaseSettings):
     equal part of 90 % of it."""
 
     failpoint: str = ""
-    """Tests only: where this process kills itself. Ignored without `allow_failpoints`."""
+    """Tests only: where this process kills itself, or with `:stop` behind the name halts until SIGCONT. Several with
+    commas. Ignored without `allow_failpoints`."""
     allow_failpoints: bool = False
     """Tests only: lets `failpoint` act."""
 

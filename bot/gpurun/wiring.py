@@ -311,4 +311,7 @@ def arm_failpoint(settings: Settings) -> None:
     """Only where tests allow it."""
     if settings.failpoint and settings.allow_failpoints:
         log.warning("failpoint_armed", failpoint=settings.failpoint)
-        failpoints.arm(settings.failpoint, "kill")
+        try:
+            failpoints.arm_written(settings.failpoint)
+        except ValueError as error:
+            raise UserError(f"GPURUN_FAILPOINT is wrong: {error}.") from error

@@ -11,8 +11,12 @@ import signal
 from collections.abc import Callable
 from typing import Literal
 
-Action = Literal["kill", "raise"] | Callable[[], None]
-"""`kill`: SIGKILL of this process. `raise`: Crash. A callable may raise what it likes."""
+import structlog
+
+Action = Literal["kill", "stop", "raise"] | Callable[[], None]
+"""`kill` and `stop`: SIGKILL or SIGSTOP of this process. `raise`: Crash. A callable may raise what it likes."""
+
+log = structlog.get_logger()
 
 # worker
 WORKER_CLAIM = "worker.claim"
@@ -98,6 +102,23 @@ def arm(name: str, action: Action) -> None:
     _armed[name] = action
 
 
+def arm_written(text: str) -> None:
+    """Failpoints as an operator of tests writes them: `run.pin.before`, `attempt.create.before:stop`, or several with
+    commas. The action is `kill` unless one is named; each acts once.
+
+    Raises ValueError for a name or an action that does not exist.
+    """
+    for item in text.split(","):
+        name, _, action = item.strip().partition(":")
+        match action or "kill":
+            case "kill":
+                arm(name, "kill")
+            case "stop":
+                arm(name, "stop")
+            case _:
+                raise ValueError(f"a failpoint cannot {action!r}")
+
+
 def disarm() -> None:
     """Nothing fails any more."""
     _armed.clear()
@@ -106,16 +127,21 @@ def disarm() -> None:
 def passing(edge: str, side: Literal["before", "after"]) -> None:
     """Called by `flow.edges` alone."""
     if _armed:
-        _act(_armed.pop(f"{edge}.{side}", None), edge)
+        name = f"{edge}.{side}"
+        _act(_armed.pop(name, None), name)
 
 
-def _act(action: Action | None, edge: str) -> None:
+def _act(action: Action | None, name: str) -> None:
     match action:
         case None:
             return
         case "kill":
+            log.warning("failpoint_reached", failpoint=name)
             os.kill(os.getpid(), signal.SIGKILL)
+        case "stop":
+            log.warning("failpoint_reached", failpoint=name)
+            os.kill(os.getpid(), signal.SIGSTOP)
         case "raise":
-            raise Crash(edge)
+            raise Crash(name)
         case _:
             action()

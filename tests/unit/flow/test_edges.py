@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ast
+import os
+import signal
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -127,3 +131,43 @@ def test_a_failpoint_that_does_not_exist_cannot_be_armed():
 async def test_a_call_that_takes_too_long_is_transient():
     with pytest.raises(Transient, match=r"run\.image did not answer in 0\.01 s"):
         await edges.call(failpoints.RUN_IMAGE, anyio.sleep_forever, timeout_s=0.01)
+
+
+PASSES = """
+import sys
+from gpurun.flow import failpoints
+failpoints.arm_written(sys.argv[1])
+for side in ("before", "after"):
+    failpoints.passing(failpoints.RUN_IMAGE, side)
+    print(side, flush=True)
+"""
+
+
+def passing_process(armed):
+    """A process that passes both sides of one edge and says so."""
+    return subprocess.Popen([sys.executable, "-c", PASSES, armed], stdout=subprocess.PIPE, text=True)
+
+
+def test_a_process_kills_itself_at_the_first_of_several():
+    with passing_process("run.pin.before, run.image.after, run.image.before:kill") as process:
+        said, _ = process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert "failpoint_reached" in said
+    assert "run.image.before" in said, "whoever restarts it must know where it died"
+    assert "before" not in said.splitlines()
+
+
+def test_a_process_halts_and_goes_on():
+    with passing_process("run.image.after:stop") as process:
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        process.send_signal(signal.SIGCONT)
+        said, _ = process.communicate()
+    assert process.returncode == 0
+    assert [line for line in said.splitlines() if line in ("before", "after")] == ["before", "after"]
+
+
+@pytest.mark.parametrize("text", ["run.imagine.before", "run.image", "run.image.before:halt", "", "run.image.before,"])
+def test_what_is_written_wrongly_is_refused(text):
+    with pytest.raises(ValueError, match="failpoint"):
+        failpoints.arm_written(text)
