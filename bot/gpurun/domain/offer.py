@@ -75,6 +75,22 @@ class InstanceState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DiskUse:
+    """What an instance has written to the disk of its host, as the provider measured it some seconds ago."""
+
+    used_mib: int
+    limit_mib: int
+    """What it may use; 0: no limit."""
+    host_free_mib: int | None = None
+    """Set when the host is nearly full and no other instance of ours uses more: what is left."""
+
+    @property
+    def is_too_much(self) -> bool:
+        """The instance must end."""
+        return self.host_free_mib is not None or 0 < self.limit_mib < self.used_mib
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Owned:
     """One instance that carries our name prefix."""
 
@@ -85,6 +101,8 @@ class Owned:
     detail: str = ""
     exit_code: int | None = None
     created_at: datetime | None = None
+    disk: DiskUse | None = None
+    """None: not measured, or not yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.ids import CommitSha, JobName, TreeSha
-from gpurun.domain.offer import InstanceState, Offer
+from gpurun.domain.offer import DiskUse, InstanceState, Offer
 from gpurun.domain.plan import ModelPin, Plan
 
 
@@ -41,6 +41,10 @@ class AttemptState(StrEnum):
     DESTROYING = "destroying"
     GONE = "gone"
     VOID = "void"
+
+
+AGENT_IS_OVER = frozenset({AttemptState.UNSURE, AttemptState.DESTROYING, AttemptState.GONE, AttemptState.VOID})
+"""States in which the agent of an attempt has nothing more to say."""
 
 
 class Verdict(StrEnum):
@@ -197,6 +201,10 @@ class Attempt:
     observed_at: datetime | None = None
     observed_gone_at: datetime | None = None
     """A clean list of the provider without this instance, after it had been seen or created."""
+    exit_code: int | None = None
+    """Of the instance's main process, when the provider told it."""
+    disk: DiskUse | None = None
+    """The last measure; one that was too much stays."""
     result: Result | None = None
     result_at: datetime | None = None
     landed: Mapping[str, str] = field(default_factory=dict)

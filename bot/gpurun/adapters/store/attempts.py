@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, bindparam, select, update
 
 from gpurun.adapters.store import tables
 from gpurun.adapters.store.base import NOW, Row, TransactionBase, Values, is_open
-from gpurun.domain.offer import InstanceState
+from gpurun.domain.offer import DiskUse, InstanceState
 from gpurun.domain.run import Attempt, AttemptState, Phase, Result
 from gpurun.ports.store import Kind, Lease
 
@@ -24,7 +24,7 @@ _ENGINE_OWNED = (
 )  # fmt: skip
 _FACTS = (
     "instance_ref", "claimed_at", "boot_id", "token_sha256", "phase", "phase_times", "last_seen_at", "observed",
-    "observed_at", "observed_gone_at", "result", "result_at", "landed",
+    "observed_at", "observed_gone_at", "exit_code", "disk", "result", "result_at", "landed",
 )  # fmt: skip
 _FIELDS = (*_IDENTITY, *_ENGINE_OWNED, *_FACTS, "due_at")
 
@@ -117,14 +117,23 @@ class AttemptTable(TransactionBase):
         if fresh:
             self.wake(Kind.ATTEMPT, attempt_id)
 
-    def observed(self, attempt_id: str, state: InstanceState | None, *, at: datetime) -> None:
+    def observed(
+        self,
+        attempt_id: str,
+        state: InstanceState | None,
+        *,
+        at: datetime,
+        exit_code: int | None = None,
+        disk: DiskUse | None = None,
+    ) -> None:
         row = self._locked(attempt_id)
         if row is None or (row["observed_at"] is not None and at < row["observed_at"]):
             return
-        values = _missing(row, at) if state is None else _seen(row, state, at)
+        values = _missing(row, at) if state is None else _seen(row, state, at, exit_code) | _measured(row, disk)
         if values:
             self._fact(attempt_id, values)
-        if values.keys() - {"observed_at"}:
+        quiet = {"observed_at"} if disk is not None and disk.is_too_much else {"observed_at", "disk"}
+        if values.keys() - quiet:
             self.wake(Kind.ATTEMPT, attempt_id)
 
     def _locked(self, attempt_id: str) -> Row | None:
@@ -135,14 +144,26 @@ class AttemptTable(TransactionBase):
         return self._change(update(table).where(table.c.id == attempt_id, *conditions).values(values)) > 0
 
 
-def _seen(row: Row, state: InstanceState, at: datetime) -> dict[str, Any]:
+def _seen(row: Row, state: InstanceState, at: datetime, exit_code: int | None) -> dict[str, Any]:
     """Columns that a sighting changes. An instance that was thought gone and is listed again is not gone."""
     values: dict[str, Any] = {"observed_at": at}
+    if exit_code is not None and row["exit_code"] is None:
+        values["exit_code"] = exit_code
     if row["observed"] != state:
         values["observed"] = state
     if row["observed_gone_at"] is not None:
         values["observed_gone_at"] = None
     return values
+
+
+def _measured(row: Row, disk: DiskUse | None) -> dict[str, Any]:
+    """The column that a measure changes. What was too much stays, so that the reason of an end does not change."""
+    known: DiskUse | None = row["disk"]
+    if disk is None or disk == known:
+        return {}
+    if known is not None and known.is_too_much and (known.host_free_mib is not None or disk.host_free_mib is None):
+        return {}
+    return {"disk": disk}
 
 
 def _missing(row: Row, at: datetime) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from sqlmodel import Field, SQLModel
 from gpurun.adapters.store.codec import FileText, Moment, Named, Structured, Words
 from gpurun.domain.delivery import InboxState
 from gpurun.domain.ids import CommitSha, JobName, RepoName
-from gpurun.domain.offer import InstanceState, Offer
+from gpurun.domain.offer import DiskUse, InstanceState, Offer
 from gpurun.domain.plan import Plan
 from gpurun.domain.publication import PublicationKind, PublicationState
 from gpurun.domain.run import AttemptState, Phase, Pins, Result, RunState, StrayState, Verdict
@@ -207,6 +207,8 @@ class AttemptRow(Work, table=True):
     observed: str | None = Field(sa_type=Named(InstanceState), nullable=True)
     observed_at: datetime | None = Field(sa_type=Moment, nullable=True)
     observed_gone_at: datetime | None = Field(sa_type=Moment, nullable=True)
+    exit_code: int | None = Field(default=None, nullable=True)
+    disk: str | None = Field(default=None, sa_type=Structured(DiskUse), nullable=True)
     result: str | None = Field(sa_type=Structured(Result), nullable=True)
     result_at: datetime | None = Field(sa_type=Moment, nullable=True)
     landed: str = Field(sa_type=Structured(Mapping[str, str]))

@@ -3,7 +3,7 @@ from datetime import timedelta
 
 import pytest
 
-from gpurun.domain.offer import InstanceState
+from gpurun.domain.offer import DiskUse, InstanceState
 from gpurun.domain.run import AttemptState, Phase, Result, ResultKind
 from gpurun.ports.store import Kind
 from tests.fakes.clock import START
@@ -36,6 +36,8 @@ FULL = an_attempt(
     observed=InstanceState.RUNNING,
     observed_at=START,
     observed_gone_at=START,
+    exit_code=137,
+    disk=DiskUse(used_mib=900, limit_mib=1024),
     result=PASSED,
     result_at=START,
     landed={"python": "3.12", "gpu": "none"},
@@ -89,7 +91,7 @@ async def test_saving_writes_what_the_engine_owns_and_no_fact(store):
         name: getattr(an_attempt(), name)
         for name in (
             "instance_ref", "claimed_at", "boot_id", "token_sha256", "phase", "phase_times", "last_seen_at", "observed",
-            "observed_at", "observed_gone_at", "result", "result_at", "landed",
+            "observed_at", "observed_gone_at", "exit_code", "disk", "result", "result_at", "landed",
         )
     }  # fmt: skip
     assert await read(store) == replace(FULL, **facts)
@@ -234,8 +236,8 @@ async def test_a_repeated_phase_is_no_news(store):
     assert await due(store) == []
 
 
-async def look(store, state, seconds=0):
-    await store.write(lambda tx: tx.observed("attempt-1", state, at=START + timedelta(seconds=seconds)))
+async def look(store, state, seconds=0, **said):
+    await store.write(lambda tx: tx.observed("attempt-1", state, at=START + timedelta(seconds=seconds), **said))
 
 
 async def seen(store):
@@ -295,3 +297,43 @@ async def test_an_older_list_does_not_undo_a_newer_one(store):
     await look(store, InstanceState.RUNNING, seconds=15)
     await look(store, None, seconds=15)
     assert await seen(store) == (InstanceState.EXITED, START + timedelta(seconds=30), None)
+
+
+async def measured(store, *uses):
+    """The attempt after these measures, and whether the last one woke it."""
+    await add(store, an_attempt(due_at=LATER))
+    for number, use in enumerate(uses):
+        if number == len(uses) - 1:
+            await look(store, InstanceState.RUNNING, number)
+            lease = await claim_one(store, Kind.ATTEMPT)
+            await store.write(lambda tx, lease=lease: tx.release(lease, due_at=LATER))
+        await look(store, InstanceState.RUNNING, number, disk=use)
+    return (await read(store)).disk, await due(store) == ["attempt-1"]
+
+
+FEW, MORE, TOO_MUCH = (DiskUse(used_mib=mib, limit_mib=100) for mib in (1, 100, 101))
+FULL_HOST = DiskUse(used_mib=50, limit_mib=100, host_free_mib=3)
+
+
+@pytest.mark.parametrize(
+    ("uses", "kept", "woken"),
+    [
+        ((FEW, MORE), MORE, False),  # no news: it comes every few seconds
+        ((FEW, None), FEW, False),
+        ((FEW, TOO_MUCH), TOO_MUCH, True),
+        ((TOO_MUCH, FEW), TOO_MUCH, False),  # the reason of an end does not change
+        ((TOO_MUCH, FULL_HOST), FULL_HOST, True),
+        ((FULL_HOST, TOO_MUCH), FULL_HOST, False),
+        ((DiskUse(used_mib=9_999, limit_mib=0), FEW), FEW, False),  # 0 is no limit
+    ],
+)
+async def test_a_measure_of_the_disk_wakes_when_it_is_too_much_and_stays_then(store, uses, kept, woken):
+    assert await measured(store, *uses) == (kept, woken)
+
+
+async def test_the_exit_code_of_an_instance_is_set_once(store):
+    await add(store, an_attempt())
+    await look(store, InstanceState.EXITED, exit_code=137)
+    await look(store, InstanceState.EXITED, 1, exit_code=0)
+    await look(store, InstanceState.EXITED, 2)
+    assert (await read(store)).exit_code == 137
