@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Callable
 
     from gpurun_agent.gpu import Gpus
+    from gpurun_agent.loop import Timer
     from gpurun_agent.surroundings import Surroundings
     from gpurun_agent.wire import Answer
 
@@ -172,7 +173,7 @@ class Run:
         self._log = Log(log, self._masker, spec.log_quota)
         self._log_stream, self._metrics = log, metrics
         # Not at once: a command of a few milliseconds should not wait for it.
-        self._loop.after(0.2, self._start_sampling)
+        self._sampling: Timer | None = self._loop.after(0.2, self._start_sampling)
 
     def _start_sampling(self) -> None:
         from gpurun_agent import gpu, sample
@@ -181,12 +182,21 @@ class Run:
         program = gpu.find_program(around.image_env.get("PATH", ""))
         if program is not None:
             self._gpus = gpu.Gpus(self._loop, program, around.image_env)
+        elif gpu.gpu_devices():
+            self._notes.append("No GPU metrics: there is no nvidia-smi in this container.")
         self._sampler = sample.Sampler(self._gpus, around.work, cgroup=around.cgroup)
-        self._loop.after(FIRST_SAMPLE_S, self._sample)
+        self._sampling = self._loop.after(FIRST_SAMPLE_S, self._sample)
 
     def _sample(self) -> None:
-        self._loop.after(SAMPLE_S, self._sample)
+        self._sampling = self._loop.after(SAMPLE_S, self._sample)
         self._metrics.append(self._sampler.line(self._phase))
+
+    def _stop_sampling(self) -> None:
+        """What is measured after the end belongs to nothing, and nothing waits for a measurement."""
+        self._loop.forget(self._sampling)
+        if self._gpus is not None:
+            self._gpus.stop()
+            self._notes += self._gpus.notes()
 
     def _end_of(self, spec: Spec) -> End:
         """Whatever happens becomes an end, except being unwanted."""
@@ -279,8 +289,7 @@ class Run:
     def _report(self, end: End) -> None:
         """Everything of the streams, then the end. Raises Stopped when the bot cannot be reached in time."""
         self._log.close()
-        if self._gpus is not None:
-            self._gpus.stop()
+        self._stop_sampling()
         self._metrics.close()
         until = time.monotonic() + max(REPORT_S, self._contact.left_s())
         while not (self._log_stream.done and self._metrics.done and self._phase_told()):

@@ -45,27 +45,30 @@ class Sampler:
         cpu, now = self._cpu_seconds(), time.monotonic()
         before, since = self._cpu, now - self._at
         self._cpu, self._at = cpu, now
-        if cpu is None or before is None or since <= 0:
+        # A counter that goes back was set anew, and says nothing about the time before.
+        if cpu is None or before is None or since <= 0 or cpu < before:
             return None
-        return min(100.0, max(0.0, (cpu - before) / since / self._cores * 100))
+        return min(100.0, (cpu - before) / since / self._cores * 100)
 
     def _cpu_seconds(self) -> float | None:
-        for line in _lines(self._cgroup + "/cpu.stat"):
-            if line.startswith("usage_usec "):
-                return int(line.split()[1]) / 1e6
+        microseconds = _field(self._cgroup + "/cpu.stat", "usage_usec")
+        if microseconds is not None:
+            return microseconds / 1e6
         nanoseconds = _int(self._cgroup + "/cpuacct/cpuacct.usage")
         if nanoseconds is not None:
             return nanoseconds / 1e9
         for line in _lines(self._proc + "/stat"):
             if line.startswith("cpu "):
-                user, nice, system, _, _, irq, softirq = (int(word) for word in line.split()[1:8])
-                return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+                user, nice, system, _, _, irq, softirq = (line.split()[1:8] + [""] * 7)[:7]
+                busy = [_whole(word) for word in (user, nice, system, irq, softirq)]
+                known = [ticks for ticks in busy if ticks is not None]
+                return sum(known) / os.sysconf("SC_CLK_TCK") if len(known) == len(busy) else None
         return None
 
     def _memory(self) -> tuple[float | None, float | None]:
         """Used without what the kernel could drop from its file cache, and the limit."""
-        machine = {line.split(":")[0]: line.split()[1] for line in _lines(self._proc + "/meminfo") if ":" in line}
-        total = int(machine["MemTotal"]) * 1024 if "MemTotal" in machine else None
+        meminfo = self._proc + "/meminfo"
+        total, available = _kib(_field(meminfo, "MemTotal:")), _kib(_field(meminfo, "MemAvailable:"))
         for usage, limit, stat, inactive in (
             ("memory.current", "memory.max", "memory.stat", "inactive_file"),
             (
@@ -78,16 +81,14 @@ class Sampler:
             used = _int("%s/%s" % (self._cgroup, usage))
             if used is None:
                 continue
-            for line in _lines("%s/%s" % (self._cgroup, stat)):
-                if line.startswith(inactive + " "):
-                    used = max(0, used - int(line.split()[1]))
+            used = max(0, used - (_field("%s/%s" % (self._cgroup, stat), inactive) or 0))
             allowed = _int("%s/%s" % (self._cgroup, limit))
             if allowed is None or allowed >= _NO_LIMIT or (total is not None and allowed > total):
                 allowed = total
             return used / _MIB, allowed / _MIB if allowed is not None else None
-        if total is None or "MemAvailable" not in machine:
+        if total is None or available is None:
             return None, None
-        return (total - int(machine["MemAvailable"]) * 1024) / _MIB, total / _MIB
+        return max(0, total - available) / _MIB, total / _MIB
 
     def _disk_space(self) -> tuple[float | None, float | None]:
         try:
@@ -104,8 +105,11 @@ class Sampler:
             name, _, counters = line.partition(":")
             words = counters.split()
             if name.strip() != "lo" and len(words) > 8:
-                received += int(words[0])
-                sent += int(words[8])
+                in_bytes, out_bytes = _whole(words[0]), _whole(words[8])
+                if in_bytes is None or out_bytes is None:
+                    return None, None
+                received += in_bytes
+                sent += out_bytes
         return (received, sent) if len(lines) > 1 else (None, None)
 
 
@@ -126,13 +130,11 @@ def quoted(text: str) -> str:
 def _cores(cgroup: str) -> float:
     """Cores that the container may use."""
     available = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-    words = " ".join(_lines(cgroup + "/cpu.max")).split()
-    if len(words) == 2 and words[0].isdigit():
-        return min(available, int(words[0]) / int(words[1]))
-    quota, period = _int(cgroup + "/cpu/cpu.cfs_quota_us"), _int(cgroup + "/cpu/cpu.cfs_period_us")
-    if quota is not None and period and quota > 0:
-        return min(available, quota / period)
-    return available
+    limit, _, every = " ".join(_lines(cgroup + "/cpu.max")).partition(" ")
+    quota, period = _whole(limit), _whole(every.strip())
+    if quota is None or period is None:
+        quota, period = _int(cgroup + "/cpu/cpu.cfs_quota_us"), _int(cgroup + "/cpu/cpu.cfs_period_us")
+    return min(available, quota / period) if quota and period else available
 
 
 def _lines(path: str) -> list[str]:
@@ -145,7 +147,23 @@ def _lines(path: str) -> list[str]:
 
 def _int(path: str) -> int | None:
     lines = _lines(path)
-    try:
-        return int(lines[0]) if lines else None
-    except ValueError:
-        return None
+    return _whole(lines[0].strip()) if lines else None
+
+
+def _field(path: str, name: str) -> int | None:
+    """The number behind a name, as the kernel's flat files have it."""
+    for line in _lines(path):
+        words = line.split()
+        if len(words) > 1 and words[0] == name:
+            return _whole(words[1])
+    return None
+
+
+def _kib(value: int | None) -> int | None:
+    """In bytes."""
+    return None if value is None else value * 1024
+
+
+def _whole(word: str) -> int | None:
+    """None for `max`, for a negative number and for what no counter of the kernel holds."""
+    return int(word) if word.isascii() and word.isdigit() and len(word) <= 20 else None

@@ -96,6 +96,7 @@ def _summary(facts: RunFacts) -> str:
         pieces.attempts(facts),
         pieces.cost(facts),
         pieces.metrics(facts.summary),
+        pieces.gpu_trouble(facts),
         pieces.artifacts(facts),
         next_command(facts),
         link("Run page", facts.run_url) if facts.run_url else "",

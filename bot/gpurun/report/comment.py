@@ -32,6 +32,7 @@ def render_comment(facts: RunFacts) -> str:
         pieces.attempts(facts),
         pieces.cost(facts),
         pieces.metrics(facts.summary),
+        pieces.gpu_trouble(facts),
         pieces.artifacts(facts),
         _unconfirmed(facts),
     ]

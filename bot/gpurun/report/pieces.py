@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 
 from gpurun.domain.plan import ModelPin
@@ -17,6 +18,12 @@ LOG_BYTES = 24_000
 LINE_BYTES = 1_000
 
 CONFIG_PATH = ".gpurun.yml"
+
+_GPU_NOTE = re.compile(
+    r"(GPU trouble|No GPU metrics): (.{1,400}?(?: \((?:once|\d{1,9} times)\)|in this container)\.)(?=\s|$)"
+)
+"""The agent's words in what it says of the end; `gpurun_agent/gpu.py` makes them."""
+MAX_GPU_NOTES = 5
 
 _STEPS = (Phase.SOURCE, Phase.WEIGHTS, Phase.SETUP, Phase.RUNNING, Phase.COLLECTING, Phase.FINISHED)
 _STEP_NAMES = {
@@ -136,6 +143,21 @@ def metrics(summary: Summary | None) -> str:
         return ""
     about = counted(summary.samples, "sample")
     return f"**Metrics** ({about}; low / mean / high)\n\n" + "\n".join(f"- {line}" for line in shown)
+
+
+def gpu_trouble(facts: RunFacts) -> str:
+    """What the GPU's driver said that should worry somebody; empty as a rule."""
+    return "\n\n".join(f"**{what}:** {prose(said, 400)}" for what, said in gpu_notes(facts))
+
+
+def gpu_notes(facts: RunFacts) -> list[tuple[str, str]]:
+    """The same as (what, plain text). A run that asked for no GPU misses no metrics of one."""
+    result = facts.attempt.result if facts.attempt is not None else None
+    if result is None:
+        return []
+    wants_gpu = facts.run.plan is not None and facts.run.plan.resources.gpus > 0
+    found = [(note[1], note[2]) for note in _GPU_NOTE.finditer(result.detail)]
+    return [(what, said) for what, said in found if wants_gpu or what == "GPU trouble"][:MAX_GPU_NOTES]
 
 
 def metric_lines(summary: Summary | None) -> list[str]:

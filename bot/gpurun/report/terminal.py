@@ -93,7 +93,8 @@ def _part(one: Cost) -> str:
 
 def _metrics(facts: RunFacts) -> Rows:
     lines = pieces.metric_lines(facts.summary)
-    return [("metrics" if number == 0 else "", one_line(line)) for number, line in enumerate(lines)]
+    rows = [("metrics" if number == 0 else "", one_line(line)) for number, line in enumerate(lines)]
+    return rows + [("gpu", one_line(f"{what}: {said}")) for what, said in pieces.gpu_notes(facts)]
 
 
 def _artifacts(facts: RunFacts, folder: str) -> Rows:

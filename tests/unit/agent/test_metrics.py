@@ -3,66 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gpurun_agent.command import oom_kills
-from gpurun_agent.gpu import parse
 from gpurun_agent.sample import Sampler, quoted
-from tests.unit.agent.fake_bot import pause, with_code
-
-ROW = "0, GPU-0, NVIDIA L40S, 9, 1235, 46068, 110.23, 54, 2520\n"
-
-GONE = "[Requested functionality has been deprecated]"
-NOTHING = f"1, GPU-1, NVIDIA H200, [N/A], [Not Supported], [Unknown Error], , {GONE}, nan\n"
-
-
-def test_rows_of_nvidia_smi():
-    first, second = (json.loads(gpu.json()) for gpu in parse(ROW + NOTHING))
-    assert first == {
-        "index": 0,
-        "uuid": "GPU-0",
-        "name": "NVIDIA L40S",
-        "util_pct": 9,
-        "vram_mib": 1235,
-        "vram_total_mib": 46068,
-        "power_w": 110.2,
-        "temp_c": 54,
-        "sm_mhz": 2520,
-    }
-    assert second["index"] == 1
-    assert {second[key] for key in second if key not in ("index", "uuid", "name")} == {None}
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "No devices were found\n", "NVIDIA-SMI has failed because it couldn't communicate with the driver, or so\n"],
-)
-def test_an_error_of_nvidia_smi_is_no_gpu(text):
-    assert parse(text) == []
-
-
-def nvidia_smi(folder, script: str) -> str:
-    program = folder / "nvidia-smi"
-    program.write_text("#!/bin/sh\n" + script)
-    program.chmod(0o755)
-    return str(folder)
-
-
-def lines(bot) -> list[dict]:
-    return [json.loads(line) for line in bot.streams["metrics"].splitlines()]
-
-
-def test_gpus_come_with_every_line(bot, run, tmp_path):
-    run("sleep 1.3", programs=nvidia_smi(tmp_path, f"echo '{ROW.strip()}'"))
-    assert lines(bot)[0]["gpus"][0]["util_pct"] == 9
-
-
-def test_a_hanging_nvidia_smi_holds_nothing(bot, run, tmp_path):
-    text = with_code("gpu", "TIMEOUT_S = 0.2")
-    run("sleep 1.3; echo end", first=text, programs=nvidia_smi(tmp_path, "trap '' TERM; exec sleep 60"))
-    assert bot.output == b"end\n"
-    assert lines(bot)[0]["gpus"] == []
+from tests.unit.agent.fake_bot import pause
 
 
 @pytest.fixture
@@ -80,6 +32,90 @@ def machine(tmp_path):
         return Sampler(None, str(tmp_path), proc=str(proc), cgroup=str(cgroup))
 
     return proc, cgroup, sampler
+
+
+CGROUP_V2 = Path(__file__).parents[2] / "data" / "cgroup-v2"
+
+
+def test_control_groups_version_2_as_a_container_sees_them(machine, tmp_path):
+    proc, cgroup, sampler = machine
+    (proc / "meminfo").write_text("MemTotal: 16777216 kB\nMemAvailable: 1 kB\n")
+    shutil.copytree(CGROUP_V2, cgroup, dirs_exist_ok=True)
+    sampling = sampler()
+    line = json.loads(sampling.line("running"))
+    assert (line["ram_mib"], line["ram_total_mib"]) == (400, 4096)
+    assert line["cpu_pct"] == 0
+    assert sampling._cores == min(1.5, len(os.sched_getaffinity(0)))
+    assert oom_kills(str(cgroup)) == 2
+
+
+@pytest.mark.parametrize("limit", ["max", "", "-1", "18446744073709551615", "9" * 5000, "0x10"])
+def test_no_limit_of_memory_is_the_machine(machine, limit):
+    _, cgroup, sampler = machine
+    shutil.copytree(CGROUP_V2, cgroup, dirs_exist_ok=True)
+    (cgroup / "memory.max").write_text(limit + "\n")
+    assert json.loads(sampler().line("running"))["ram_total_mib"] == 2000
+
+
+@pytest.mark.parametrize("limit", ["max 100000", "max", "", "0 100000", "50000 0", "-1 100000", "x y"])
+def test_no_limit_of_the_cores_is_all_of_them(machine, limit):
+    _, cgroup, sampler = machine
+    (cgroup / "cpu.max").write_text(limit + "\n")
+    assert sampler()._cores == len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [("cpu.stat", "usage_usec 2000000", "usage_usec 1000000"), ("cpuacct/cpuacct.usage", "2000000000", "1000000000")],
+)
+def test_a_counter_that_goes_back_says_nothing(machine, name, before, after):
+    _, cgroup, sampler = machine
+    (cgroup / name).parent.mkdir(exist_ok=True)
+    (cgroup / name).write_text(before)
+    sampling = sampler()
+    (cgroup / name).write_text(after)
+    assert json.loads(sampling.line("running"))["cpu_pct"] is None
+    assert json.loads(sampling.line("running"))["cpu_pct"] == 0
+
+
+@pytest.mark.parametrize("word", ["", "max", "-5", "x", "1.5", "9" * 30])
+def test_figures_that_are_none_are_null(machine, word):
+    proc, _, sampler = machine
+    (proc / "meminfo").write_text(f"MemTotal: {word} kB\nMemAvailable: {word} kB\n")
+    (proc / "stat").write_text(f"cpu  1 {word} 3\n")
+    (proc / "net" / "dev").write_text(f"Inter-|\n face |\n eth0: {word} 1 0 0 0 0 0 0 {word or 'x'} 1 0 0 0 0 0 0\n")
+    line = json.loads(sampler().line("running"))
+    assert {line[key] for key in ("cpu_pct", "ram_mib", "ram_total_mib")} == {None}
+    assert {line[key] for key in ("net_rx_bytes", "net_tx_bytes")} <= {None, 1}
+
+
+FILES = ("memory.current", "memory.max", "memory.stat", "cpu.stat", "cpu.max", "memory.events", "meminfo", "stat")
+TEXTS = st.one_of(
+    st.sampled_from(
+        ["max\n", "usage_usec ", "inactive_file x", "cpu  1 2", "MemTotal: 5 kB\nMemAvailable: 9 kB", "-1"]
+    ),
+    st.integers(-5, 1 << 70).map(lambda n: f"{n}\n"),
+    st.text(max_size=20),
+)
+
+
+@settings(max_examples=60)
+@given(files=st.dictionaries(st.sampled_from(FILES), TEXTS), phase=st.text(max_size=10))
+def test_whatever_the_files_hold_a_line_is_json_and_nothing_breaks(files, phase):
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in files.items():
+            Path(folder, name).write_bytes(text.encode("utf-8", "surrogatepass"))
+        line = json.loads(Sampler(None, folder, proc=folder, cgroup=folder).line(phase), parse_constant=pytest.fail)
+        assert oom_kills(folder) >= 0
+    assert all(value is None or value >= 0 for key, value in line.items() if key not in ("gpus", "phase"))
+
+
+def test_the_real_machine_says_something():
+    """Here control groups are of version 1 or 2, in a container or not."""
+    line = json.loads(Sampler(None, "/").line("running"))
+    assert line["ram_mib"] > 0
+    assert line["ram_total_mib"] >= line["ram_mib"]
+    assert line["disk_total_mib"] > 0
 
 
 def test_control_groups_version_2(machine):
@@ -136,6 +172,8 @@ def test_nothing_known_is_null(tmp_path):
         ("memory.events", "low 0\noom 3\noom_kill 2\noom_group_kill 1\n", 2),
         ("memory/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n", 5),
         ("other", "", 0),
+        ("memory.events", "oom_kill\noom_kill x\n", 0),
+        ("memory/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\n", 0),
     ],
 )
 def test_kills_for_memory_are_counted_in_both_versions(tmp_path, name, text, kills):
