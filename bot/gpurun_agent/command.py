@@ -194,6 +194,6 @@ def oom_kills(cgroup: str) -> int:
             os.close(fd)
         for line in lines:
             key, _, value = line.partition(b" ")
-            if key == b"oom_kill":
+            if key == b"oom_kill" and value.isdigit():
                 return int(value)
     return 0
