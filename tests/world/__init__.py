@@ -7,7 +7,7 @@
         assert "passed" in await world.expect_comment("passed")
 
 Leaving the block fails on a comment that nobody read, a container that is left, work that is not done, and a secret
-in anything that was written anywhere.
+in anything that was written anywhere. `laws.assert_laws(world)` looks at everything that must hold after every fault.
 """
 
 from tests.world.bot import BotProcess

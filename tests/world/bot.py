@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import anyio
 import httpx
 
 from ops.local_services import free_port
+from tests.world.nursery import Child, Nursery
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
@@ -21,36 +23,45 @@ STOP_TIMEOUT_S = 15.0
 class BotProcess:
     """Can be killed, stopped and started again on the same state."""
 
-    def __init__(self, environment: Mapping[str, str], log: Path, url: str) -> None:
-        self._environment = environment
+    def __init__(self, environment: Mapping[str, str], log: Path, url: str, *, nursery: Nursery | None = None) -> None:
+        """With `nursery` its starts take a tenth of the time."""
+        self.environment = environment
         self._log = log
         self._url = url
-        self._process: subprocess.Popen[bytes] | None = None
+        self._nursery = nursery
+        self._process: subprocess.Popen[bytes] | Child | None = None
 
     async def start(self, **more: str) -> None:
         """Answers when this returns. `more`: settings for this start only."""
-        self._spawn(more)
+        self.spawn(**more)
         with anyio.fail_after(START_TIMEOUT_S):
             await self._answers()
 
     async def start_and_die(self, failpoint: str) -> None:
         """On its way through the work that waits for it, it kills itself there before this returns."""
-        self._spawn(dying_at(failpoint))
+        self.spawn(**dying_at(failpoint))
         await self.death()
 
-    async def death(self) -> None:
-        """It has been killed by a failpoint."""
+    async def death(self, *, within_s: float = START_TIMEOUT_S) -> str:
+        """It has been killed by a failpoint, the name of which is the answer."""
         assert self._process is not None
-        with anyio.fail_after(START_TIMEOUT_S):
+        with anyio.fail_after(within_s):
             while (code := self._process.poll()) is None:
                 await anyio.sleep(0.02)
         assert code == -signal.SIGKILL, f"the bot ended with {code}:\n{self.output()}"
+        reached = re.findall(r'"failpoint": "([a-z_.]+)".*"failpoint_reached"', self.output())
+        return str(reached[-1])
 
-    def _spawn(self, more: Mapping[str, str]) -> None:
+    def spawn(self, **more: str) -> None:
+        """It has begun to start, with settings `more` for this start only."""
+        environment = {"PATH": os.getenv("PATH", ""), **self.environment, **more}
+        if self._nursery is not None:
+            self._process = self._nursery.spawn(["serve"], environment, self._log)
+            return
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "gpurun", "serve"],
-                env={"PATH": os.getenv("PATH", ""), **self._environment, **more},
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -71,7 +82,7 @@ class BotProcess:
     def twin(self) -> BotProcess:
         """Another process on the same database and the same folders, not started yet, with a port of its own."""
         port = free_port()
-        environment = {**self._environment, "GPURUN_PORT": str(port)}
+        environment = {**self.environment, "GPURUN_PORT": str(port)}
         return BotProcess(environment, self._log.with_name("twin.log"), f"http://127.0.0.1:{port}")
 
     def kill(self) -> None:
@@ -98,6 +109,6 @@ class BotProcess:
         return self._log.read_text("utf-8", "replace") if self._log.exists() else ""
 
 
-def dying_at(failpoint: str) -> dict[str, str]:
-    """Settings for `start`: it kills itself there."""
-    return {"GPURUN_FAILPOINT": failpoint, "GPURUN_ALLOW_FAILPOINTS": "1"}
+def dying_at(*failpoints: str) -> dict[str, str]:
+    """Settings for `start`: it kills itself there, or where it comes first."""
+    return {"GPURUN_FAILPOINT": ",".join(failpoints), "GPURUN_ALLOW_FAILPOINTS": "1"}

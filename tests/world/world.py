@@ -11,11 +11,15 @@ from typing import Any, TypeVar
 import anyio
 import httpx
 
+from gpurun.ports.clock import Clock
 from ops.local_services import engine, free_port
+from tests.docker.watchdogs import end_watchdogs
 from tests.fakes.github import CheckRun, Comment, FakeGitHub, Pull, serving
 from tests.fakes.github.gitrepo import Files
 from tests.fakes.hub import FakeHub
 from tests.world.bot import BotProcess
+from tests.world.engine_log import EngineLog
+from tests.world.nursery import Nursery
 from tests.world.rows import undone
 
 WITHIN_S = 45.0
@@ -45,6 +49,7 @@ class World:
         self.pull: Pull | None = None
         self._read: set[int] = set()
         self._engine = engine()
+        self.engine_log = EngineLog()
 
     # acting
 
@@ -139,6 +144,10 @@ class World:
         assert len(found) == 1, found
         return str(found[0]["Id"])
 
+    def made_containers(self) -> list[str]:
+        """Names of all that were ever made for this bot, oldest first, as the engine told of it."""
+        return self.engine_log.made(self.install)
+
     def in_container(self, container: str, *argv: str) -> str:
         """What a command in it prints."""
         made = self._engine.exec_create(container, list(argv))
@@ -168,28 +177,42 @@ class World:
         assert not unread, "comments that nobody read:\n" + "\n---\n".join(unread)
         self.assert_no_secret()
 
-    def assert_no_secret(self) -> None:
-        """In comments, checks and the bot's own log."""
-        secrets = {
+    def secrets(self) -> set[str]:
+        """The bot's own, and what it got for them."""
+        return {
             CANARY,
             self.github.app.webhook_secret.get_secret_value(),
             *self.github.tokens,
             *(line for line in self.github.app.private_key.get_secret_value().splitlines() if len(line) > 40),
         }
+
+    def assert_no_secret(self) -> None:
+        """In comments, checks and the bot's own log."""
         shown = {
             "log": self.bot.output(),
             **{f"comment {one.id}": one.body + "".join(one.history) for one in self.bot_comments()},
             **{f"check {one.id}": f"{one.title} {one.summary} {one.text}" for one in self.github.checks(self.repo)},
         }
-        for secret in secrets:
+        for secret in self.secrets():
             for where, text in shown.items():
                 assert secret not in text, f"a secret is in the {where}"
 
 
 @asynccontextmanager
-async def open_world(folder: Path, *, image: str, database_url: str = "", **settings: str) -> AsyncIterator[World]:
-    """The bot is running, with `settings` (`public_url` as `GPURUN_PUBLIC_URL`) on top of its own."""
-    github = FakeGitHub(folder / "github")
+async def open_world(
+    folder: Path,
+    *,
+    image: str,
+    database_url: str = "",
+    clock: Clock | None = None,
+    nursery: Nursery | None = None,
+    **settings: str,
+) -> AsyncIterator[World]:
+    """The bot is running, with `settings` (`public_url` as `GPURUN_PUBLIC_URL`) on top of its own.
+
+    `clock` is GitHub's; `nursery` makes starts of the bot cheap.
+    """
+    github = FakeGitHub(folder / "github", clock=clock)
     hub = FakeHub()
     port = free_port()
     url = f"http://127.0.0.1:{port}"
@@ -210,15 +233,17 @@ async def open_world(folder: Path, *, image: str, database_url: str = "", **sett
                 "GPURUN_HUB_URL": hub_url,
                 **{f"GPURUN_{name.upper()}": value for name, value in settings.items()},
             }
-            bot = BotProcess(environment, folder / "bot.log", url)
+            bot = BotProcess(environment, folder / "bot.log", url, nursery=nursery)
             database = database_url or str(folder / "state" / "gpurun.db")
             world = World(github, hub, bot, image=image, url=url, database=database)
             github.hook_url = f"{url}/github"
-            await bot.start()
             try:
+                await bot.start()
                 yield world
                 await world.finish()
             finally:
                 await bot.stop()
+                world.engine_log.close()
+                end_watchdogs(folder / "state" / "watchdog")
                 for left in world.containers():
                     world._engine.remove_container(left["Id"], force=True, v=True)
