@@ -7,6 +7,7 @@ GpurunError
       NotInThisVersion   a planned key whose behaviour is not built yet
     NotAllowed           who asked may not
     PinNotFound          a commit, image or model revision that does not exist or does not match
+    SecretRefused        a value that could not be kept out of logs, and so is not taken
   Transient              try again; `retry_after_s` when the other side said so
     ForgeUnavailable  HubUnavailable  RegistryUnavailable  ProviderUnavailable  SourceUnavailable
   Refused                permanent; an operator must act
@@ -15,6 +16,7 @@ GpurunError
   CreateUnknown          the one create call may or may not have made an instance
   NotYetDestroyed        call again
   WrongOffset            a stream append at another offset than the stream's end; carries `next`
+  UnknownToken           a token of an agent that opens nothing
   Revoked                the attempt may not talk any more; the agent must end itself
   NewerRow               a row holds what only a later version knows; it is left as it is
   StoreBusy              the database belongs to another process or another host
@@ -66,6 +68,10 @@ class NotAllowed(UserError):
 
 class PinNotFound(UserError):
     """What should be pinned does not exist, or is not what the pin says."""
+
+
+class SecretRefused(UserError):
+    """A value that could not be kept out of logs is not taken as a secret."""
 
 
 class Transient(GpurunError):
@@ -135,6 +141,10 @@ class WrongOffset(GpurunError):
     def __init__(self, next_offset: int) -> None:
         super().__init__(f"the stream continues at {next_offset}")
         self.next = next_offset
+
+
+class UnknownToken(GpurunError):
+    """The token is of no attempt, or not of this one."""
 
 
 class Revoked(GpurunError):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 
 
@@ -21,6 +22,30 @@ class StreamEnd:
     """Offset of the next byte."""
     durable: int
     """Bytes below this survive a power cut; the agent may forget them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Bytes that an agent appends to a stream of its attempt."""
+
+    attempt_id: str
+    token_sha256: str
+    """Hash of the run token that the agent showed."""
+    name: StreamName
+    offset: int
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What became of a piece, and what its agent must know."""
+
+    took: bool
+    """False: the stream does not end at the piece's offset."""
+    end: StreamEnd
+    stop: bool
+    """The agent was told to stop."""
+    hard_deadline: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

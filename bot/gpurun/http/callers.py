@@ -10,7 +10,7 @@ from starlette.types import Scope
 
 from gpurun.domain.errors import Bug, Revoked
 from gpurun.domain.plan import Plan
-from gpurun.domain.run import Attempt, AttemptState, Run
+from gpurun.domain.run import AGENT_IS_OVER, Attempt, Run
 from gpurun.http.asgi import Refusal, header
 from gpurun.ports.store import Store, Tx
 from gpurun.run import tokens
@@ -19,7 +19,6 @@ SCOPE_ATTEMPT = "gpurun.attempt"
 """Set in the scope of a request that came through the socket of one attempt."""
 
 _ATTEMPT_ID = re.compile(r"[0-9a-z]{26}")
-_OVER = frozenset({AttemptState.UNSURE, AttemptState.DESTROYING, AttemptState.GONE, AttemptState.VOID})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ def unknown() -> Refusal:
 
 def require_wanted(attempt: Attempt) -> None:
     """Raises Revoked when the attempt is over: its agent must end itself."""
-    if attempt.result is not None or attempt.claim_revoked_at is not None or attempt.state in _OVER:
+    if attempt.result is not None or attempt.claim_revoked_at is not None or attempt.state in AGENT_IS_OVER:
         raise Revoked(f"Attempt {attempt.number} is over.")
 
 

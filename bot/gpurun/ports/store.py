@@ -14,10 +14,10 @@ from typing import Protocol, TypeVar
 
 from gpurun.domain.delivery import Delivery, InboxRow, InboxState
 from gpurun.domain.forge import RepoRef
-from gpurun.domain.offer import InstanceState
+from gpurun.domain.offer import DiskUse, InstanceState
 from gpurun.domain.publication import Publication
 from gpurun.domain.run import Attempt, AuditEntry, Phase, ProviderAccount, Result, Run, Stray
-from gpurun.domain.stream import Artifact, StreamEnd, StreamName
+from gpurun.domain.stream import Artifact, Piece, StreamEnd, StreamName, Taken
 
 T = TypeVar("T")
 
@@ -155,8 +155,19 @@ class AttemptRows(Protocol):
         """Last contact is now; a new phase is stamped and wakes the attempt."""
         ...
 
-    def observed(self, attempt_id: str, state: InstanceState | None, *, at: datetime) -> None:
-        """What a clean provider list said; None: not in it. Wakes the attempt when it is news."""
+    def observed(
+        self,
+        attempt_id: str,
+        state: InstanceState | None,
+        *,
+        at: datetime,
+        exit_code: int | None = None,
+        disk: DiskUse | None = None,
+    ) -> None:
+        """What a clean provider list said; None: not in it. Wakes the attempt when it is news.
+
+        `exit_code` is set once. A `disk` that was too much gives way only to one that says that the host is full.
+        """
         ...
 
 
@@ -270,6 +281,13 @@ class Store(Protocol):
 
     async def accept(self, delivery: Delivery) -> bool:
         """Durable when it returns; many callers share one commit. False: this GUID was accepted before."""
+        ...
+
+    async def append(self, piece: Piece) -> Taken:
+        """Durable when it returns; many agents share one commit. Also notes the contact, to a few seconds.
+
+        Raises: UnknownToken, Revoked.
+        """
         ...
 
     async def committed(self, *, timeout_s: float) -> bool:

@@ -21,6 +21,7 @@ from gpurun.adapters.store.transaction import Transaction
 from gpurun.adapters.store.writer import Writer
 from gpurun.domain.delivery import Delivery
 from gpurun.domain.errors import Bug
+from gpurun.domain.stream import Piece, Taken
 from gpurun.ports.clock import Chance, Clock
 from gpurun.ports.store import ChainReport, Tx
 
@@ -84,6 +85,9 @@ class _Store(ABC):
 
     async def accept(self, delivery: Delivery) -> bool:
         return await self._here.writer.accept(delivery)
+
+    async def append(self, piece: Piece) -> Taken:
+        return await self._here.writer.append(piece)
 
     async def committed(self, *, timeout_s: float) -> bool:
         """True at once when something was committed since this task's last read, write or wait.

@@ -6,6 +6,7 @@ from gpurun.adapters.store.attempts import AttemptTable
 from gpurun.adapters.store.audit import AuditTable
 from gpurun.adapters.store.inbox import InboxTable
 from gpurun.adapters.store.leases import LeaseRows
+from gpurun.adapters.store.pieces import PieceRows
 from gpurun.adapters.store.providers import ProviderTable
 from gpurun.adapters.store.publications import PublicationTable
 from gpurun.adapters.store.runs import RunTable
@@ -13,6 +14,6 @@ from gpurun.adapters.store.streams import StreamTable
 
 
 class Transaction(
-    LeaseRows, InboxTable, RunTable, AttemptTable, StreamTable, ProviderTable, PublicationTable, AuditTable
+    LeaseRows, InboxTable, RunTable, AttemptTable, StreamTable, PieceRows, ProviderTable, PublicationTable, AuditTable
 ):
     """`ports.store.Tx`."""

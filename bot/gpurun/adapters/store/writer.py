@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,11 +14,19 @@ from gpurun.adapters.store.database import Database, Done
 from gpurun.adapters.store.transaction import Transaction
 from gpurun.domain.delivery import Delivery
 from gpurun.domain.errors import Bug, StoreBusy
+from gpurun.domain.stream import Piece, Taken
 
 T = TypeVar("T")
 
 GROUP = 256
 """Deliveries of one commit. More would make the first of them wait for the last."""
+PIECES = 256
+PIECES_BYTES = 8 * 1024 * 1024
+"""Of all pieces of one commit, about."""
+GATHER_S = 0.015
+"""How long a piece waits for others when many agents talk. The agent goes on meanwhile; a reader does not notice."""
+MANY_S = 0.010
+"""Many talk when the last commit for another agent is not longer ago."""
 JOBS = 16
 """Functions of one commit; some carry 4 MiB of a log."""
 
@@ -28,6 +37,14 @@ class _Job:
 
     fn: Callable[[Transaction], Any]
     future: asyncio.Future[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Appended:
+    """A piece and who waits for it."""
+
+    piece: Piece
+    future: asyncio.Future[Taken]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +64,10 @@ class Writer:
         self._on_news = on_news
         self._jobs: deque[_Job] = deque()
         self._deliveries: deque[_Accepted] = deque()
+        self._pieces: deque[_Appended] = deque()
+        self._last_agents: frozenset[str] = frozenset()
+        self._last_pieces_at = 0.0
+        self._gathering = False
         self._wanted = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._work, name="gpurun-writer", daemon=True)
@@ -62,6 +83,17 @@ class Writer:
         """In the event loop."""
         future: asyncio.Future[bool] = self._loop.create_future()
         self._put(self._deliveries, _Accepted(delivery, future))
+        return future
+
+    def append(self, piece: Piece) -> asyncio.Future[Taken]:
+        """In the event loop."""
+        future: asyncio.Future[Taken] = self._loop.create_future()
+        with self._wanted:
+            if self._closing:
+                raise StoreBusy("The store is closed.")
+            self._pieces.append(_Appended(piece, future))
+            if not self._gathering or len(self._pieces) >= PIECES:
+                self._wanted.notify()
         return future
 
     def close(self) -> None:
@@ -83,6 +115,9 @@ class Writer:
             group = self._take_deliveries()
             if group:
                 self._commit_group(group)
+            pieces = self._take_pieces()
+            if pieces:
+                self._commit_pieces(pieces)
             jobs = self._take_jobs()
             if len(jobs) == 1:
                 self._commit_job(jobs[0])
@@ -92,13 +127,34 @@ class Writer:
     def _wait(self) -> bool:
         """True when there is something to do; False when it is over."""
         with self._wanted:
-            while not (self._jobs or self._deliveries or self._closing):
+            while not (self._jobs or self._deliveries or self._pieces or self._closing):
                 self._wanted.wait()
-            return bool(self._jobs or self._deliveries)
+            self._gather_pieces()
+            return bool(self._jobs or self._deliveries or self._pieces)
+
+    def _gather_pieces(self) -> None:
+        """One commit for many agents: the disk and the transaction cost more than a line. Nothing else waits for it."""
+        if self._jobs or self._deliveries or self._closing:
+            return
+        others = all(item.piece.attempt_id not in self._last_agents for item in self._pieces)
+        if not others or time.monotonic() - self._last_pieces_at > MANY_S:
+            return
+        self._gathering = True
+        self._wanted.wait(GATHER_S)
+        self._gathering = False
 
     def _take_deliveries(self) -> list[_Accepted]:
         waiting = self._deliveries
         return [waiting.popleft() for _ in range(min(GROUP, len(waiting)))]
+
+    def _take_pieces(self) -> list[_Appended]:
+        taken: list[_Appended] = []
+        size = 0
+        while self._pieces and len(taken) < PIECES and size < PIECES_BYTES:
+            item = self._pieces.popleft()
+            taken.append(item)
+            size += len(item.piece.data)
+        return taken
 
     def _take_jobs(self) -> list[_Job]:
         waiting = self._jobs
@@ -118,6 +174,23 @@ class Writer:
                 self._answer([(item.future, exc) for item in group])
             return
         self._answer(list(zip((item.future for item in group), done.value, strict=True)), news=done.news)
+
+    def _commit_pieces(self, group: Sequence[_Appended]) -> None:
+        # in one order everywhere, so that two processes do not wait for each other's rows
+        group = sorted(group, key=lambda item: item.piece.attempt_id)
+        pieces = [item.piece for item in group]
+        try:
+            done = self._database.transact(lambda tx: tx.append_pieces(pieces))
+        except Exception as exc:  # noqa: BLE001 (the border of the thread: whoever waits gets it)
+            if isinstance(exc, Bug) and len(group) > 1:
+                for item in group:
+                    self._commit_pieces([item])
+            else:
+                self._answer([(item.future, exc) for item in group])
+            return
+        self._last_agents = frozenset(piece.attempt_id for piece in pieces)
+        self._last_pieces_at = time.monotonic()
+        self._answer(list(zip((item.future for item in group), done.value, strict=True)))
 
     def _commit_jobs(self, jobs: Sequence[_Job]) -> None:
         try:
