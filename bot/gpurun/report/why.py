@@ -10,18 +10,19 @@ from gpurun.report.facts import RunFacts
 from gpurun.report.text import clean, duration, one_line
 
 _EXIT_WORDS = {
-    126: "the command cannot be executed",
-    127: "the command was not found",
+    126: "a file was found and cannot be executed; `chmod +x` it, or name its interpreter",
+    127: "a command was not found; install it in `setup` or in the image, or correct its name",
     130: "interrupted (SIGINT)",
     132: "illegal instruction (SIGILL); the program may be built for another CPU",
     134: "aborted (SIGABRT)",
     135: "bus error (SIGBUS); `/dev/shm` may be too small, see `shm_size`",
     136: "arithmetic error (SIGFPE)",
     137: "killed (SIGKILL), most often because memory ran out",
-    139: "segmentation fault (SIGSEGV)",
+    139: "segmentation fault (SIGSEGV), a crash in compiled code",
     141: "broken pipe (SIGPIPE)",
-    143: "terminated (SIGTERM)",
+    143: "terminated (SIGTERM), not by gpurun but by the job itself or something in it",
 }
+_KILLED_NOT_FOR_MEMORY = "killed (SIGKILL), and not for memory: the job itself or something in it did it"
 _ERROR_LINE = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Timeout|Fault)\b.*", re.ASCII)
 _TRACEBACK = "Traceback (most recent call last):"
 _GPU_MEMORY = re.compile(r"CUDA out of memory|OutOfMemoryError|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED")
@@ -30,8 +31,16 @@ _SHM = re.compile(
 )
 _OFFLINE = re.compile(r"LocalEntryNotFoundError|OfflineModeIsEnabled|outgoing traffic has been disabled")
 _DISK = re.compile(r"No space left on device")
-_KILLED_FOR_MEMORY = re.compile(r"The kernel killed \d+ process\(es\) of the container for memory")
-"""The agent's words when the counter of its control group rose."""
+_KILLED_FOR_MEMORY = re.compile(
+    r"The kernel killed (\d{1,6}) process\(es\) of the container for memory(?: \(limit (\d{1,9}) MiB\))?\."
+)
+_NOT_FOR_MEMORY = "No process was killed for memory."
+_BY_SIGNAL = re.compile(r"\bEnded by signal \d+\.")
+"""The agent's words: what the kernel told it of the command's end and of its control group."""
+_SHELL_LINE = re.compile(
+    r"^(?:\S*/)?(?:sh|ash|bash|dash)?\S*: .*(?:not found|[Pp]ermission denied|[Ee]xec format|cannot open)"
+)
+"""What shells and the loader print before they end with 126 or 127."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +52,14 @@ class Why:
     """A line of the log."""
 
 
-def why(facts: RunFacts) -> Why:
-    """Empty for a run that passed or has not ended."""
+def why(facts: RunFacts) -> Why:  # noqa: PLR0911 - one return a verdict
+    """Empty for a run that has not ended, and for one that passed without anything to be told."""
     run = facts.run
     match run.verdict:
-        case None | Verdict.PASSED:
+        case None:
             return Why("")
+        case Verdict.PASSED:
+            return Why(_memory_note(facts))
         case Verdict.CANCELLED:
             return Why(_cancelled(run))
         case Verdict.REFUSED:
@@ -61,10 +72,15 @@ def why(facts: RunFacts) -> Why:
             return Why(_failed(facts), _telling_line(facts))
 
 
-def exit_words(code: int) -> str:
-    """`exit code 137: killed (SIGKILL), …`."""
-    words = _EXIT_WORDS.get(code)
-    return f"exit code {code}: {words}" if words else f"exit code {code}"
+def _how_it_ended(code: int, detail: str) -> str:
+    """After "`run` …": by which code or signal, and what that means."""
+    killed = code == 137
+    if killed and _KILLED_FOR_MEMORY.search(detail):
+        return "was killed, out of memory (exit code 137)"
+    words = _KILLED_NOT_FOR_MEMORY if killed and _NOT_FOR_MEMORY in detail else _EXIT_WORDS.get(code)
+    if _BY_SIGNAL.search(detail):
+        return f"was ended by signal {code - 128} (exit code {code})" + (f": {words}" if words else "")
+    return f"ended with exit code {code}: {words}" if words else f"ended with exit code {code}"
 
 
 def _cancelled(run: Run) -> str:
@@ -85,14 +101,13 @@ def _failed(facts: RunFacts) -> str:
     code = result.exit_code if result else None
     if run.reason in ("exit", "setup", "") and code is not None:
         command = "`setup`" if run.reason == "setup" else "`run`"
-        return f"{command} ended with {exit_words(code)}.{_known_cause(facts)}"
+        return f"{command} {_how_it_ended(code, result.detail if result else '')}.{_known_cause(facts)}"
     return run.detail or (f"It failed ({run.reason})." if run.reason else "It failed.")
 
 
 def _known_cause(facts: RunFacts) -> str:
-    result = facts.attempt.result if facts.attempt else None
-    if result is not None and _KILLED_FOR_MEMORY.search(result.detail):
-        return _memory(facts.run)
+    if note := _memory_note(facts):
+        return f" {note}"
     log = clean(facts.log_tail[-16_384:])
     if _GPU_MEMORY.search(log):
         return " The GPU's memory ran out."
@@ -105,10 +120,19 @@ def _known_cause(facts: RunFacts) -> str:
     return ""
 
 
-def _memory(run: Run) -> str:
-    limit_mib = run.plan.resources.memory_mib if run.plan else 0
-    had = f" of {limit_mib} MiB" if limit_mib else ""
-    return f" The container's memory{had} ran out: ask for more with `resources: {{memory: …}}`."
+def _memory_note(facts: RunFacts) -> str:
+    """That the kernel killed something for memory; empty when it did not."""
+    result, plan = facts.attempt.result if facts.attempt else None, facts.run.plan
+    found = _KILLED_FOR_MEMORY.search(result.detail) if result is not None else None
+    if found is None:
+        return ""
+    limit = found[2] or (str(plan.resources.memory_mib) if plan and plan.resources.memory_mib else "")
+    had = f" of {limit} MiB" if limit else ""
+    what = "1 process" if found[1] == "1" else f"{found[1]} processes"
+    return (
+        f"The container's memory{had} ran out, and the kernel killed {what}: "
+        "ask for more with `resources: {memory: …}`."
+    )
 
 
 def _telling_line(facts: RunFacts) -> str:
@@ -119,4 +143,6 @@ def _telling_line(facts: RunFacts) -> str:
         for line in lines[starts[-1] + 1 :]:
             if line[0] not in " \t|" and not line.startswith(("During handling", "The above exception")):
                 return one_line(line, 300)
-    return next((one_line(line, 300) for line in reversed(lines[-50:]) if _ERROR_LINE.match(line)), "")
+    result = facts.attempt.result if facts.attempt else None
+    telling = _SHELL_LINE if result is not None and result.exit_code in (126, 127) else _ERROR_LINE
+    return next((one_line(line, 300) for line in reversed(lines[-50:]) if telling.match(line)), "")

@@ -33,7 +33,7 @@ def test_the_table_of_conclusions():
             "passed at the second try": "completed success | passed in 41 s",
             "failed": "completed failure | 'run' ended with exit code 1. ValueError: loss is nan, see @\u200bacme/all fixes #\u200b1",
             "killed": "completed failure | 'run' ended with exit code 137: killed (SIGKILL), most often because memory ran out.",
-            "setup failed": "completed failure | 'setup' ended with exit code 127: the command was not found.",
+            "setup failed": "completed failure | 'setup' ended with exit code 127: a command was not found; install it in 'setup' or in the image, or correct its name. sh: pipp: not found",
             "weights mismatch": "completed failure | model.safetensors of minishlab/potion-base-8M is not what its hash says.",
             "timed out": "completed timed_out | Stopped: it ran longer than 'max_duration' (20 m 00 s).",
             "lost": "completed failure | lost (our side): The instance ended while the job ran.",
@@ -90,7 +90,7 @@ sh: pipp: not found
 
 
 @given(detail=st.text(max_size=200), times=st.integers(0, 2000), log=st.binary(max_size=500))
-def test_no_check_is_ever_too_long(detail, times, log):
+def test_b033_b035_no_check_is_ever_too_long(detail, times, log):
     run = ended(Verdict.REFUSED, reason="config", detail=detail * times, error_line=1, config_text=detail * times)
     for render in (render_check, minimal_check):
         check = render(replace(FULL, run=run, log_tail=log * times, log_size=len(log * times)))
@@ -101,7 +101,7 @@ def test_no_check_is_ever_too_long(detail, times, log):
         assert all(len(one.message.encode()) <= 65_536 for one in check.annotations)
 
 
-def test_every_field_of_a_check_is_cut_by_itself():
+def test_b033_b035_every_field_of_a_check_is_cut_by_itself():
     huge = replace(
         render_check(FULL),
         title="ü" * 500,

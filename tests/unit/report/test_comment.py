@@ -201,7 +201,9 @@ def test_how_every_situation_opens():
             "setup failed": """\
 ### gpurun smoke: ❌ failed · 41 s · $0.00 (declared) · local Docker
 
-`setup` ended with exit code 127: the command was not found.\
+`setup` ended with exit code 127: a command was not found; install it in `setup` or in the image, or correct its name.
+
+`sh: pipp: not found`\
 """,
             "weights mismatch": """\
 ### gpurun smoke: ❌ failed · 41 s · $0.00 (declared) · local Docker
@@ -304,12 +306,12 @@ def test_without_a_run_page_and_forge_there_are_no_links():
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
-def test_no_comment_calls_the_bot(name):
+def test_b012_no_comment_calls_the_bot(name):
     assert parse(render_comment(SITUATIONS[name])) == ()
     assert parse(minimal_comment(SITUATIONS[name])) == ()
 
 
-def test_the_end_of_a_long_log_stays_and_says_that_it_was_cut():
+def test_b031_the_end_of_a_long_log_stays_and_says_that_it_was_cut():
     log = b"x" * 200_000 + b"\nFINAL_LOSS=0.12\n"
     comment = render_comment(replace(FULL, log_tail=log[-65_536:], log_size=len(log)))
     assert "FINAL_LOSS=0.12" in comment
@@ -344,7 +346,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE)
 @pytest.mark.parametrize("where", ["detail", "log", "label", "artifact", "who", "preparing", "cancelled by"])
-def test_foreign_text_stays_data(text, where):
+def test_b127_foreign_text_stays_data(text, where):
     """The rendered page has the links, tags and lines of the same comment with harmless text, and nothing more."""
 
     def comment(foreign):
@@ -388,7 +390,7 @@ big = st.integers(0, 400)
 
 
 @given(detail=any_text, log=st.binary(max_size=2000) | st.sampled_from(HOSTILE).map(str.encode), times=big, count=big)
-def test_no_comment_is_ever_too_long(detail, log, times, count):
+def test_b031_no_comment_is_ever_too_long(detail, log, times, count):
     facts = replace(
         FULL,
         run=replace(
