@@ -6,11 +6,19 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.fakes.clock import FakeChance, FakeClock
+from tests.fakes.github.record import assert_clean
 
 pytest_plugins = ["tests.services.postgres", "tests.services.engine"]
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
+
+
+@pytest.fixture(autouse=True)
+def githubs_contract():
+    """No test passes in which the bot, or the fake GitHub, said what GitHub's OpenAPI document does not allow."""
+    yield
+    assert_clean()
 
 
 @pytest.fixture

@@ -131,10 +131,8 @@ def check_installation(github: FakeGitHub, request: Request) -> Caller:
     if scheme.lower() not in ("bearer", "token"):
         raise Refusal(401, "Requires authentication")
     token = live_token(github, value)
-    limit = github.limit
-    limit.used += 1
-    if limit.exhausted_until and github.clock.now() < limit.exhausted_until:
-        raise Refusal(403, f"API rate limit exceeded for installation ID {token.installation_id}.")
+    request.scope["installation"] = token.installation_id
+    github.limits.spend(token.installation_id, request.method)
     return Caller(github, token)
 
 
@@ -162,18 +160,3 @@ def may_fetch(github: FakeGitHub, request: Request, name: str) -> Repo:
         raise Refusal(401, "Bad credentials", headers={"www-authenticate": 'Basic realm="GitHub"'})
     token = live_token(github, password)
     return Caller(github, token).repo(request, ("contents", "read"))
-
-
-def rate_headers(github: FakeGitHub) -> dict[str, str]:
-    """On every API answer."""
-    now = github.clock.now()
-    limit = github.limit
-    exhausted = limit.exhausted_until is not None and now < limit.exhausted_until
-    reset = limit.exhausted_until if exhausted and limit.exhausted_until else now + timedelta(hours=1)
-    return {
-        "x-ratelimit-limit": str(limit.limit),
-        "x-ratelimit-remaining": "0" if exhausted else str(max(limit.limit - limit.used, 1)),
-        "x-ratelimit-used": str(limit.used),
-        "x-ratelimit-reset": str(int(reset.timestamp())),
-        "x-ratelimit-resource": "core",
-    }

@@ -133,7 +133,8 @@ class Rest:
             raise not_found()
         # GitHub breaks the text into lines
         body = base64.encodebytes(content).decode()
-        return JSONResponse({"sha": sha, "size": len(content), "encoding": "base64", "content": body})
+        known = {"url": str(request.url), "node_id": f"B_{sha}"}
+        return JSONResponse({**known, "sha": sha, "size": len(content), "encoding": "base64", "content": body})
 
     # comments
 

@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,6 +22,7 @@ from gpurun.ports.clock import Clock
 from tests.fakes.github import api, webhooks
 from tests.fakes.github.gitrepo import Files, GitRepo
 from tests.fakes.github.keys import app_key, pem
+from tests.fakes.github.limits import Limits
 from tests.fakes.github.people import Person
 from tests.fakes.github.state import (
     Account,
@@ -59,15 +60,6 @@ class App:
         return SecretStr(pem(self.key))
 
 
-@dataclass(eq=False)
-class Limit:
-    """The primary rate limit of an installation; one for all is enough here."""
-
-    limit: int = 5000
-    used: int = 0
-    exhausted_until: datetime | None = None
-
-
 class FakeGitHub:
     """See the package's docstring."""
 
@@ -92,7 +84,7 @@ class FakeGitHub:
         self.renamed: dict[str, Repo] = {}
         self.installations: dict[int, Installation] = {}
         self.tokens: dict[str, Token] = {}
-        self.limit = Limit()
+        self.limits = Limits(self.clock)
         self.troubles = Troubles()
         self.requests: list[SeenRequest] = []
         self.queued: list[SentHook] = []
@@ -253,13 +245,17 @@ class FakeGitHub:
         """The next `times` requests to it get no answer."""
         self.troubles.add(Trouble(method, path, status=0, after_doing=after_doing, times=times))
 
+    def cut_next(self, method: str, path: str, *, times: int = 1) -> None:
+        """The next `times` requests to it take effect, and their answers break off in the middle."""
+        self.troubles.add(Trouble(method, path, cut=True, after_doing=True, times=times))
+
     def slow(self, method: str, path: str, *, seconds: float, times: int = 1) -> None:
         """The next `times` answers take so long by the injected clock."""
         self.troubles.add(Trouble(method, path, slow_s=seconds, times=times))
 
     def exhaust_rate_limit(self, *, reset_in_s: float) -> None:
         """Every call of an installation is refused until then."""
-        self.limit.exhausted_until = self.clock.now() + timedelta(seconds=reset_in_s)
+        self.limits.exhaust(list(self.installations), self.clock.now() + timedelta(seconds=reset_in_s))
 
     def rename(self, repo: Repo, name: str) -> None:
         """The API redirects from the old name."""

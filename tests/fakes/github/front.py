@@ -1,4 +1,4 @@
-"""The door: tells the API from the site, applies trouble, keeps the access log."""
+"""The door: tells the API from the site, holds requests against the contract, applies trouble, keeps the access log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import httpx
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tests.fakes.github import access
+from tests.fakes.github import record
+from tests.fakes.github.contract import Asked, Told
 from tests.fakes.github.state import SeenRequest
 from tests.fakes.github.trouble import Trouble
 
@@ -29,35 +30,51 @@ class Front:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http", "the server runs with lifespan off"
-        is_api = scope["path"].startswith(f"{PREFIX}/")
-        path = scope["path"].removeprefix(PREFIX) if is_api else scope["path"]
-        log = _Log(self._github, scope["method"], path, scope["query_string"].decode(), send)
-        if is_api:
-            log.headers = access.rate_headers(self._github)
-            path = self._current_path(path)
-        inner: ASGIApp = self._api if is_api else self._site
-        inner_scope = dict(scope) | ({"root_path": PREFIX, "path": PREFIX + path} if is_api else {})
-        trouble = self._github.troubles.take(log.method, log.path)
+        if scope["path"].startswith(f"{PREFIX}/"):
+            await self._rest(scope, receive, send)
+        else:
+            await self._pages(scope, receive, send)
+
+    async def _rest(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"].removeprefix(PREFIX)
+        current = self._current_path(path)
+        body = await _whole(receive)
+        asked = _asked(scope, current, body)
+        record.asked(asked)
+        inner_scope = {**scope, "root_path": PREFIX, "path": PREFIX + current}
+        log = _Log(self._github, asked, path, inner_scope, send)
+        trouble = self._github.troubles.take(asked.method, path)
         try:
             if trouble is None:
-                await self._answer(inner, inner_scope, receive, log)
+                await self._answer(self._api, inner_scope, _again(body, receive), log)
             else:
-                await self._in_trouble(trouble, inner, inner_scope, receive, log)
+                await self._in_trouble(trouble, self._api, inner_scope, _again(body, receive), log)
+        finally:
+            log.write()
+
+    async def _pages(self, scope: Scope, receive: Receive, send: Send) -> None:
+        log = _Log(self._github, _asked(scope, scope["path"], b""), scope["path"], {}, send)
+        try:
+            await self._site(scope, receive, log.send)
         finally:
             log.write()
 
     async def _answer(self, inner: ASGIApp, scope: Scope, receive: Receive, log: _Log) -> None:
         moved = self._moved(scope["path"].removeprefix(PREFIX))
         if moved:
-            status = 301 if log.method == "GET" else 307
+            status = 301 if scope["method"] == "GET" else 307
             await RedirectResponse(moved, status_code=status)(scope, receive, log.send)
             return
+        log.keeps = True
         await inner(scope, receive, log.send)
 
     async def _in_trouble(self, trouble: Trouble, inner: ASGIApp, scope: Scope, receive: Receive, log: _Log) -> None:
         if trouble.slow_s:
             await self._github.clock.sleep(trouble.slow_s)
             await inner(scope, receive, log.send)
+            return
+        if trouble.cut:
+            await inner(scope, receive, _Cut(log.send).send)
             return
         if trouble.after_doing:
             await inner(scope, receive, _swallow)
@@ -88,31 +105,88 @@ class Front:
         return f"{self._github.api_url}/repositories/{repo.id}/{parts[4]}" if repo else ""
 
 
+def _asked(scope: Scope, path: str, body: bytes) -> Asked:
+    headers = {name.decode(): value.decode("latin-1") for name, value in scope["headers"]}
+    return Asked(
+        method=scope["method"],
+        path=path,
+        query=scope["query_string"].decode(),
+        body=body,
+        content_type=headers.get("content-type", ""),
+        user_agent=headers.get("user-agent", ""),
+    )
+
+
+async def _whole(receive: Receive) -> bytes:
+    body = b""
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if not message.get("more_body", False):
+            return body
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """The body once more, then whatever else happens on the connection."""
+    messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def replay() -> Message:
+        message = next(messages, None)
+        return await receive() if message is None else message
+
+    return replay
+
+
 async def _swallow(_message: Message) -> None:
     """The answer is lost."""
+
+
+class _Cut:
+    """The first half of the answer, as a proxy that breaks off sends it."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            kept = [(name, value) for name, value in message["headers"] if name != b"content-length"]
+            message = {**message, "headers": kept}
+        elif message.get("body"):
+            message = {**message, "body": message["body"][: len(message["body"]) // 2]}
+        await self._send(message)
 
 
 class _Log:
     """Passes an answer on, with the rate-limit headers, and notes its status."""
 
-    def __init__(self, github: FakeGitHub, method: str, path: str, query: str, send: Send) -> None:
-        self.method = method
-        self.path = path
-        self.headers: dict[str, str] = {}
+    def __init__(self, github: FakeGitHub, asked: Asked, path: str, scope: Scope, send: Send) -> None:
+        self.keeps = False
+        """The answer is GitHub's own, so it is held against the contract."""
         self._github = github
-        self._query = query
+        self._asked = asked
+        self._path = path
+        self._scope = scope
+        """Empty for what is no call of the API. The API writes into it which installation calls."""
         self._send = send
         self._status = 0
+        self._type = ""
+        self._body = b""
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._status = message["status"]
-            known = {name for name, _ in message["headers"]}
-            extra = [(k.encode(), v.encode()) for k, v in self.headers.items() if k.encode() not in known]
+            known = dict(message["headers"])
+            self._type = known.get(b"content-type", b"").decode()
+            limits = self._github.limits.headers(self._scope.get("installation", 0)) if self._scope else {}
+            extra = [(k.encode(), v.encode()) for k, v in limits.items() if k.encode() not in known]
             message = {**message, "headers": [*message["headers"], *extra]}
+        elif self.keeps:
+            self._body += message.get("body", b"")
         await self._send(message)
 
     def write(self) -> None:
-        self._github.requests.append(SeenRequest(self.method, self.path, self._query, self._status))
-        if self.method != "GET":
+        if self.keeps:
+            record.answered(self._asked, Told(self._status, self._body, self._type))
+        self._github.requests.append(SeenRequest(self._asked.method, self._path, self._asked.query, self._status))
+        if self._asked.method != "GET":
             self._github.touch()

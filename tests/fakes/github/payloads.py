@@ -12,6 +12,40 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
+_REPO_URLS = {
+    "archive": "{archive_format}{/ref}",
+    "assignees": "assignees{/user}",
+    "blobs": "git/blobs{/sha}",
+    "branches": "branches{/branch}",
+    "collaborators": "collaborators{/collaborator}",
+    "comments": "comments{/number}",
+    "commits": "commits{/sha}",
+    "compare": "compare/{base}...{head}",
+    "contents": "contents/{+path}",
+    "git_commits": "git/commits{/sha}",
+    "git_refs": "git/refs{/sha}",
+    "git_tags": "git/tags{/sha}",
+    "issue_comment": "issues/comments{/number}",
+    "issue_events": "issues/events{/number}",
+    "issues": "issues{/number}",
+    "keys": "keys{/key_id}",
+    "labels": "labels{/name}",
+    "milestones": "milestones{/number}",
+    "notifications": "notifications{?since,all,participating}",
+    "pulls": "pulls{/number}",
+    "releases": "releases{/id}",
+    "statuses": "statuses/{sha}",
+    "trees": "git/trees{/sha}",
+    **{
+        name: name
+        for name in (
+            *("contributors", "deployments", "downloads", "events", "forks", "hooks", "languages", "merges"),
+            *("stargazers", "subscribers", "subscription", "tags", "teams"),
+        )
+    },
+}
+"""The addresses that every repository carries, as `<name>_url`."""
+
 
 def time(at: datetime | None) -> str | None:
     """Whole seconds, as GitHub writes them."""
@@ -60,7 +94,19 @@ def app(github: FakeGitHub) -> Json:
 
 
 def repo(github: FakeGitHub, it: Repo) -> Json:
+    url = f"{github.api_url}/repos/{it.name}"
+    host = github.git_url.partition("://")[2]
     return {
+        **{f"{name}_url": f"{url}/{end}" for name, end in _REPO_URLS.items()},
+        **dict.fromkeys(("forks", "forks_count", "open_issues", "open_issues_count", "size"), 0),
+        **dict.fromkeys(("stargazers_count", "watchers", "watchers_count"), 0),
+        **dict.fromkeys(("homepage", "language", "license", "mirror_url"), None),
+        **dict.fromkeys(("archived", "disabled", "has_pages"), False),
+        **dict.fromkeys(("has_downloads", "has_issues", "has_projects", "has_wiki"), True),
+        **dict.fromkeys(("created_at", "pushed_at", "updated_at"), "2026-01-01T00:00:00Z"),
+        "git_url": f"git://{host}/{it.name}.git",
+        "ssh_url": f"git@{host}:{it.name}.git",
+        "svn_url": f"{github.git_url}/{it.name}",
         "id": it.id,
         "node_id": f"R_{it.id}",
         "name": it.name.split("/")[1],
@@ -68,7 +114,7 @@ def repo(github: FakeGitHub, it: Repo) -> Json:
         "private": it.private,
         "owner": user(github, it.owner),
         "html_url": f"{github.git_url}/{it.name}",
-        "url": f"{github.api_url}/repos/{it.name}",
+        "url": url,
         "clone_url": f"{github.git_url}/{it.name}.git",
         "description": None,
         "fork": it.parent is not None,
@@ -81,7 +127,26 @@ def pull(github: FakeGitHub, it: Pull) -> Json:
     head_owner = it.head_repo.owner if it.head_repo else None
     url = f"{github.api_url}/repos/{it.repo.name}/pulls/{it.number}"
     page = f"{github.git_url}/{it.repo.name}/pull/{it.number}"
+    links = {
+        "self": url,
+        "html": page,
+        "issue": url.replace("/pulls/", "/issues/"),
+        "comments": f"{url.replace('/pulls/', '/issues/')}/comments",
+        "review_comments": f"{url}/comments",
+        "review_comment": f"{url.rpartition('/')[0]}/comments{{/number}}",
+        "commits": f"{url}/commits",
+        "statuses": f"{github.api_url}/repos/{it.repo.name}/statuses/{it.head_sha}",
+    }
     return {
+        "_links": {name: {"href": target} for name, target in links.items()},
+        **{f"{name}_url": target for name, target in links.items() if name not in ("self", "html")},
+        **dict.fromkeys(("additions", "changed_files", "deletions", "review_comments"), 1),
+        **dict.fromkeys(("assignee", "auto_merge", "merge_commit_sha", "merged_by", "milestone"), None),
+        "comments": len(it.comments),
+        "commits": 1,
+        "labels": [],
+        "maintainer_can_modify": False,
+        "mergeable_state": "unknown",
         "url": url,
         "id": it.id,
         "node_id": f"PR_{it.id}",
@@ -222,7 +287,20 @@ def check(github: FakeGitHub, it: CheckRun) -> Json:
         "check_suite": {"id": it.id + 1},
         "app": app(github) | {"id": it.app_id},
         # GitHub names no pull request whose head is in a fork
-        "pull_requests": [{"id": one.id, "number": one.number, "url": ""} for one in pulls],
+        "pull_requests": [pull_of_check(github, one) for one in pulls],
+    }
+
+
+def pull_of_check(github: FakeGitHub, it: Pull) -> Json:
+    """A pull request as a check names it."""
+    url = f"{github.api_url}/repos/{it.repo.name}"
+    where = {"id": it.repo.id, "name": it.repo.name.split("/")[1], "url": url}
+    return {
+        "id": it.id,
+        "number": it.number,
+        "url": f"{url}/pulls/{it.number}",
+        "head": {"ref": it.head_branch, "sha": it.head_sha, "repo": where},
+        "base": {"ref": it.base_branch, "sha": it.base_sha, "repo": where},
     }
 
 

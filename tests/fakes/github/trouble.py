@@ -21,6 +21,8 @@ class Trouble:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: object = None
     times: int = 1
+    cut: bool = False
+    """The answer breaks off in the middle."""
     slow_s: float = 0.0
     """Only slow, then answered as usual."""
 
@@ -47,6 +49,10 @@ class Troubles:
                     self._rules.remove(rule)
                 return rule
         return None
+
+    def clear(self) -> None:
+        """All is well again."""
+        self._rules.clear()
 
     @property
     def unused(self) -> list[Trouble]:

@@ -12,6 +12,7 @@ from gpurun.domain.errors import ForgeRefused, ForgeUnavailable
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.ids import RepoName
 from tests.fakes.github.keys import app_key, pem
+from tests.fakes.github.record import Checked
 
 REPO = RepoRef(installation_id=7, name=RepoName("acme/train"), id=11)
 API = "https://ghe.example.test/api/v3"
@@ -32,7 +33,7 @@ def forge_that_hears(clock, answer):
         api_url=API,
         git_url="https://ghe.example.test/",
         clock=clock,
-        transport=httpx.MockTransport(handle),
+        transport=Checked(httpx.MockTransport(handle)),
     )
 
 
@@ -147,7 +148,7 @@ async def test_a_call_that_trickles_is_ended_by_the_limit(clock, monkeypatch):
         api_url=API,
         git_url="https://ghe.example.test",
         clock=clock,
-        transport=Silent(),
+        transport=Checked(Silent()),
     )
     with pytest.raises(ForgeUnavailable, match="in time"):
         await forge.pull_request(REPO, 1)
