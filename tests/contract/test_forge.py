@@ -352,7 +352,7 @@ def annotations(count):
 
 
 @pytest.mark.parametrize(("count", "calls"), [(50, 1), (51, 2), (120, 3)])
-async def test_many_annotations_go_out_in_several_calls(github, forge, repo, pull, count, calls):
+async def test_b034_many_annotations_go_out_in_several_calls(github, forge, repo, pull, count, calls):
     check_id = await forge.create_check(repo.ref, CommitSha(pull.head_sha), a_check(annotations=annotations(count)))
 
     assert [one.start_line for one in repo.checks[check_id].annotations] == list(range(1, count + 1))

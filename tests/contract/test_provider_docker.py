@@ -66,7 +66,7 @@ async def test_an_exit_code_is_told(bench, launches, base_images):
     await bench.provider.destroy(ref)
 
 
-async def test_logs_are_the_last_bytes_and_survive_a_missing_newline(bench, launches, base_images):
+async def test_b109_logs_are_the_last_bytes_and_survive_a_missing_newline(bench, launches, base_images):
     ref = await bench.up(launches(base_images.busybox, "seq 1 3000; printf 'FINAL acc'"))
     bench.engine.wait(ref)
     said = await bench.provider.logs(ref, max_bytes=100)

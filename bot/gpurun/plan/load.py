@@ -7,7 +7,7 @@ and `defaults` merged into each job. The models decide what is allowed; this mod
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from pydantic import ValidationError
@@ -258,19 +258,23 @@ def _missing(path: tuple[int | str, ...], at: Text | Node) -> ConfigError:
 
 
 def _unknown_key(key: str, level: str, at: Text) -> ConfigError:
-    if key in PLANNED_KEYS[level]:
+    if any(key in keys for keys in PLANNED_KEYS.values()):
         return NotInThisVersion(
             f"the key `{key}` is not in this version", line=at.line, column=at.column, hint="Delete it for now."
         )
     allowed = _KEYS[level]
-    close = difflib.get_close_matches(key, allowed, n=1, cutoff=0.6)
-    meant = close[0] if close else _MEANT.get(key)
+    meant = _close(key, allowed) or _MEANT.get(_close(key, _MEANT, cutoff=0.8))
     return ConfigError(
         f"unknown key {_shown(key)}" + (f"; did you mean `{meant}`?" if meant else ""),
         line=at.line,
         column=at.column,
         hint="Allowed here: " + ", ".join(f"`{name}`" for name in allowed) + ".",
     )
+
+
+def _close(word: str, words: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """The most alike, or an empty text."""
+    return next(iter(difflib.get_close_matches(word, list(words), n=1, cutoff=cutoff)), "")
 
 
 def _level(path: tuple[int | str, ...]) -> str:

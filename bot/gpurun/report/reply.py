@@ -37,7 +37,10 @@ def unknown_job(job: str, jobs: Iterable[str], meant: str | None) -> str:
 
 def closed() -> str:
     """The pull request is closed or merged."""
-    return "This pull request is closed, so nothing was started. Reopen it, or write the command on an open one."
+    return (
+        "This pull request is closed, so nothing was started. "
+        "Reopen it if it was not merged, or write the command on an open one."
+    )
 
 
 def nothing_to_cancel(job: str | None) -> str:

@@ -44,7 +44,7 @@ def test_a_command_that_does_not_end_with_0_failed(bot, run, text, code):
         assert f"signal {int(code) - 128}" in bot.end["detail"]
 
 
-def test_output_of_both_kinds_keeps_its_order_and_every_byte(bot, run):
+def test_b098_output_of_both_kinds_keeps_its_order_and_every_byte(bot, run):
     run(
         r"printf 'a\r50%%\r100%%\n'; printf '\033[31mred\033[0m\n' >&2; printf '\377\376\000\200end' ; printf 'é\n' >&2"
     )
@@ -140,7 +140,7 @@ def test_user_code_waits_until_the_bot_knows_that_it_begins(bot, start, first):
     assert bot.end["result"] == "passed"
 
 
-def test_cancel_ends_the_command_with_term(bot, start):
+def test_b107_cancel_ends_the_command_with_term(bot, start):
     bot.run = "trap 'echo bye; exit 1' TERM; echo ready; while :; do sleep 0.05; done"
     agent = start()
     bot.wait_for_log(b"ready")
@@ -151,7 +151,7 @@ def test_cancel_ends_the_command_with_term(bot, start):
     assert bot.output.endswith(b"bye\n")
 
 
-def test_cancel_kills_what_ignores_term(bot, start):
+def test_b107_cancel_kills_what_ignores_term(bot, start):
     bot.run = "trap '' TERM; echo $$; while :; do sleep 0.05; done"
     agent = start(first=with_code("run", "CANCEL_GRACE_S = 0.3"))
     bot.wait_for_log(b"\n")
@@ -194,7 +194,7 @@ def test_the_hard_deadline_ends_the_command_without_a_bot(bot, start):
     bot.wait(lambda: bot.output.endswith(b"\n"))
     pid = int(bot.output)
     bot.down()
-    assert agent.wait() == 75
+    assert agent.leave()[0] == 75
     assert not _alive(pid)
 
 
@@ -255,11 +255,73 @@ def test_an_error_of_the_agent_is_told(bot, run):
     assert "ZeroDivisionError" in bot.end["detail"]
 
 
+def killed(*counts: int | None, limit: str = "64") -> str:
+    """The kernel's counter at each look."""
+    return with_code(
+        "command",
+        f"counts = iter({counts})\noom_kills = lambda cgroup: next(counts)\nmemory_limit_mib = lambda cgroup: {limit}",
+    )
+
+
 def test_processes_killed_for_memory_are_told(bot, run):
-    counts = "counts = iter((2, 5))\noom_kills = lambda cgroup: next(counts)"
-    run("exit 3", first=with_code("command", counts))
+    run("exit 3", first=killed(2, 5))
     assert bot.end["exit_code"] == "3"
-    assert "killed 3 process(es)" in bot.end["detail"]
+    assert bot.end["detail"] == "The kernel killed 3 process(es) of the container for memory (limit 64 MiB)."
+
+
+def test_processes_killed_for_memory_in_setup_are_told_although_it_passed(bot, run):
+    bot.setup = "true"
+    run("exit 3", first=killed(0, 2, 2, 2, limit="None"))
+    assert bot.end["detail"] == "In setup: The kernel killed 2 process(es) of the container for memory."
+
+
+@pytest.mark.parametrize(
+    ("text", "counts", "detail"),
+    [
+        ("kill -9 $$", (4, 4), "Ended by signal 9. No process was killed for memory."),
+        ("kill -9 $$", (None, None), "Ended by signal 9."),
+        ("exit 137", (4, 4), "No process was killed for memory."),
+        ("exit 139", (4, 4), ""),
+        ("kill -SEGV $$", (4, 4), "Ended by signal 11."),
+        ("sh -c 'kill -SEGV $$'; exit $?", (4, 4), ""),
+    ],
+)
+def test_a_signal_and_the_exit_code_that_stands_for_one_are_told_apart(bot, run, text, counts, detail):
+    run(text, first=killed(*counts))
+    assert bot.end["detail"] == detail
+    assert bot.end["exit_code"] in ("137", "139")
+
+
+def test_a_job_that_filled_its_disk_is_killed_at_once_and_its_artifacts_are_kept(bot, start):
+    bot.artifact_globs = ["out.txt"]
+    bot.run = "trap '' TERM; echo some > out.txt; echo ready; while :; do sleep 0.05; done"
+    agent = start()
+    bot.wait_for_log(b"ready")
+    bot.cancel = bot.out_of_disk = True
+    assert agent.wait() == 0
+    assert (bot.end["result"], bot.end["reason"]) == ("failed", "disk")
+    assert "exit_code" not in bot.end
+    assert bot.artifacts == {"out.txt": b"some\n"}
+    assert bot.phases == ["running", "collecting"]
+    assert bot.output == b"ready\n"
+
+
+def test_a_job_that_filled_its_disk_before_setup_does_not_start(bot, run):
+    bot.setup = "echo never"
+    bot.cancel = bot.out_of_disk = True
+    run("echo never")
+    assert (bot.end["result"], bot.end["reason"]) == ("failed", "disk")
+    assert bot.output == b""
+
+
+def test_a_bot_that_does_not_say_why_cancels(bot, start):
+    bot.run = "echo ready; while :; do sleep 0.05; done"
+    agent = start(first=with_code("run", "WHY_S = 0.2"))
+    bot.wait_for_log(b"ready")
+    bot.busy_with_phases = True
+    bot.cancel = bot.out_of_disk = True
+    assert agent.wait() == 0
+    assert bot.end["result"] == "cancelled"
 
 
 def test_the_command_is_the_first_to_go_when_memory_runs_out(bot, run):

@@ -78,7 +78,7 @@ def test_commands(body, command):
         "*stars\n/gpurun smoke\nstars*",
     ],
 )
-def test_forms_that_are_one_smoke(body):
+def test_b014_b016_forms_that_are_one_smoke(body):
     assert parse(body) == (SMOKE,)
 
 
@@ -122,7 +122,7 @@ def test_forms_that_are_one_smoke(body):
         "Usage: `/gpurun smoke`",
     ],
 )
-def test_lines_that_are_not_ours(body):
+def test_b016_b017_lines_that_are_not_ours(body):
     assert parse(body) == ()
 
 
@@ -153,7 +153,7 @@ def test_lines_that_are_not_ours(body):
         ("/gpurun smoke\n" + "x" * 20_000, "its paragraph is very long"),
     ],
 )
-def test_lines_that_cannot_be_understood_say_why(body, part):
+def test_b016_b125_lines_that_cannot_be_understood_say_why(body, part):
     assert part in the_error(body)
 
 
@@ -168,7 +168,7 @@ def test_the_table_and_the_reserved_words_agree():
     assert {entry.word for entry in TABLE} <= RESERVED_WORDS
 
 
-def test_several_commands_with_crlf_are_each_read_once():
+def test_b015_several_commands_with_crlf_are_each_read_once():
     assert told("/gpurun smoke\r\n/gpurun eval\r\n/gpurun smoke") == [
         SMOKE,
         RunJob("eval"),
@@ -181,7 +181,7 @@ def test_run_and_its_short_form_are_the_same_command():
     assert isinstance(parse("/gpurun smoke\n/gpurun run smoke")[1], CommandError)
 
 
-def test_a_sixth_command_is_refused_and_the_first_five_stand():
+def test_b015_a_sixth_command_is_refused_and_the_first_five_stand():
     body = "\n".join(f"/gpurun job{n}" for n in range(7))
     assert told(body) == [
         *(RunJob(f"job{n}") for n in range(5)),
@@ -197,7 +197,7 @@ def test_the_marks_of_the_parser_cannot_be_forged():
     assert parse("\ue0001\ue001 text\n> /gpurun full\n/gpurunner") == ()
 
 
-def test_no_output_of_ours_is_a_command():
+def test_b012_no_output_of_ours_is_a_command():
     assert parse(help_text(("smoke",))) == ()
 
 
@@ -229,12 +229,12 @@ def test_any_text_parses(body):
 
 
 @given(st.text(max_size=40).filter(lambda s: not set(s) & set("\r\n")))
-def test_a_plain_first_line_with_the_prefix_is_never_silence(rest):
+def test_b016_a_plain_first_line_with_the_prefix_is_never_silence(rest):
     assert len(parse(f"/gpurun {rest}")) == 1
 
 
 @given(st.text(max_size=200))
-def test_a_quoted_comment_commands_nothing(body):
+def test_b017_a_quoted_comment_commands_nothing(body):
     quoted = "\n".join("> " + line for line in (body + "\n/gpurun smoke").replace("\r", "\n").split("\n"))
     assert parse(quoted) == ()
 

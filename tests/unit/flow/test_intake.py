@@ -26,7 +26,7 @@ async def test_a_run_has_its_reaction_comment_and_check(town: Town):
     assert len(town.comments()) == 1
 
 
-async def test_the_sha_is_the_one_at_command_time(town: Town):
+async def test_b022_the_sha_is_the_one_at_command_time(town: Town):
     before = town.pull.head_sha
     await town.says("/gpurun smoke")
     town.alice.push(town.pull, {"more.py": "pass"})
@@ -34,7 +34,7 @@ async def test_the_sha_is_the_one_at_command_time(town: Town):
     assert [run.sha for run in await town.runs()] == [before]
 
 
-async def test_the_same_delivery_again_changes_nothing(town: Town):
+async def test_b001_the_same_delivery_again_changes_nothing(town: Town):
     await town.says("/gpurun smoke")
     for hook in list(town.github.sent):
         await town.github.redeliver(hook)
@@ -74,7 +74,7 @@ async def test_a_new_commit_is_a_new_run_and_takes_the_comment_over(town: Town):
     assert len(town.github.checks(town.repo)) == 2
 
 
-async def test_several_commands_of_one_comment(town: Town):
+async def test_b015_several_commands_of_one_comment(town: Town):
     await town.says("/gpurun smoke\r\n/gpurun full\r\n/gpurun nothing\r\n/gpurun help\r\n")
     assert [run.job for run in await town.runs()] == ["smoke", "full"]
     answer = [c.body for c in town.comments() if "nothing" in c.body]
@@ -106,7 +106,7 @@ async def test_code_of_a_fork_is_refused_with_a_sentence(town: Town):
     assert "fork" in town.comments(fork)[0].body
 
 
-async def test_a_deleted_fork_is_a_fork(town: Town):
+async def test_b020_a_deleted_fork_is_a_fork(town: Town):
     fork = town.bob.open_pull_request(town.repo, branch="x", files={".gpurun.yml": "version: 1"}, fork=True)
     town.bob.delete_fork(fork)
     await town.says("/gpurun smoke", on=fork)
@@ -114,14 +114,14 @@ async def test_a_deleted_fork_is_a_fork(town: Town):
     assert "fork" in town.comments(fork)[0].body
 
 
-async def test_a_closed_pull_request_runs_nothing(town: Town):
+async def test_b021_a_closed_pull_request_runs_nothing(town: Town):
     town.alice.close(town.pull)
     await town.says("/gpurun smoke")
     assert await town.runs() == ()
     assert "closed" in town.comments()[0].body
 
 
-async def test_an_edited_comment_starts_nothing(town: Town):
+async def test_b005_b007_an_edited_comment_starts_nothing(town: Town):
     comment = await town.says("hello")
     town.alice.edit_comment(comment, "/gpurun smoke")
     await town.settle()
@@ -129,7 +129,7 @@ async def test_an_edited_comment_starts_nothing(town: Town):
     assert town.comments() == []
 
 
-async def test_a_comment_that_was_edited_before_it_was_read_starts_nothing(town: Town):
+async def test_b005_a_comment_that_was_edited_before_it_was_read_starts_nothing(town: Town):
     comment = town.alice.comment(town.pull, "/gpurun smoke")
     town.clock.advance(seconds=3)
     town.alice.edit_comment(comment, "/gpurun full")
@@ -188,7 +188,7 @@ async def test_a_delivery_with_another_text_starts_nothing_and_is_on_record(town
     assert "forged_suspect" in [entry.kind for entry in await audit(town)]
 
 
-async def test_comments_on_issues_and_of_bots_are_not_for_us(town: Town):
+async def test_b012_b019_comments_on_issues_and_of_bots_are_not_for_us(town: Town):
     issue = town.alice.open_issue(town.repo, "a question")
     town.alice.comment(issue, "/gpurun smoke")
     town.github.user("dependabot[bot]").comment(town.pull, "/gpurun smoke")
@@ -223,7 +223,7 @@ async def test_nothing_to_cancel_after_the_end(town: Town):
     assert "nothing to cancel" in town.comments()[-1].body
 
 
-async def test_a_broken_file_makes_a_run_that_can_be_refused(town: Town):
+async def test_b057_a_broken_file_makes_a_run_that_can_be_refused(town: Town):
     town.alice.push(town.pull, {".gpurun.yml": "jobs: ["})
     await town.says("/gpurun smoke")
     (run,) = await town.runs()
@@ -231,7 +231,7 @@ async def test_a_broken_file_makes_a_run_that_can_be_refused(town: Town):
 
 
 @pytest.mark.parametrize("raw", [b"\x00", b"\xff\xfe\x00j", "caf\u00e9: \ud800".encode("utf-8", "surrogatepass"), b""])
-async def test_a_file_that_is_no_text_makes_a_run_too(town: Town, raw: bytes):
+async def test_b057_a_file_that_is_no_text_makes_a_run_too(town: Town, raw: bytes):
     town.alice.push(town.pull, {".gpurun.yml": raw})
     await town.says("/gpurun smoke")
     (run,) = await town.runs()
@@ -292,7 +292,7 @@ async def test_a_key_that_is_refused_for_a_moment_loses_no_command(town: Town):
     assert len(await town.runs()) == 1
 
 
-async def test_a_suspended_installation_starts_nothing_and_breaks_nothing(town: Town):
+async def test_b027_a_suspended_installation_starts_nothing_and_breaks_nothing(town: Town):
     comment = town.alice.comment(town.pull, "/gpurun smoke")
     town.github.suspend(town.repo)
     await town.settle()

@@ -118,7 +118,7 @@ async def test_a_rate_limit_pauses_the_whole_installation(town: Town):
     assert [c.conclusion for c in town.github.checks(town.repo)] == ["success"]
 
 
-async def test_a_body_that_github_refuses_is_sent_smaller(town: Town):
+async def test_b033_a_body_that_github_refuses_is_sent_smaller(town: Town):
     await town.says("/gpurun smoke")
     town.github.fail_next("PATCH", COMMENT, status=422)
     await town.end((await town.runs())[0], Verdict.PASSED)
@@ -140,7 +140,7 @@ async def test_a_text_that_cannot_be_made_does_not_keep_the_verdict_back(town: T
     await shows_the_end(town)
 
 
-async def test_a_second_refusal_is_the_end_of_the_comment_and_not_of_the_run(town: Town):
+async def test_b033_a_second_refusal_is_the_end_of_the_comment_and_not_of_the_run(town: Town):
     await town.says("/gpurun smoke")
     town.github.fail_next("PATCH", COMMENT, status=422, times=2)
     await town.end((await town.runs())[0], Verdict.PASSED)

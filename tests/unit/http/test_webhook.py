@@ -69,14 +69,14 @@ async def test_a_push_to_a_pull_request_becomes_a_row(world):
 
 
 @pytest.mark.parametrize("second", [body_of(COMMENT), body_of(COMMENT, other=1)], ids=["same body", "other body"])
-async def test_a_delivery_id_acts_once(world, second):
+async def test_b001_a_delivery_id_acts_once(world, second):
     answers = await asyncio.gather(world.deliver(body_of(COMMENT)), world.deliver(second))
     assert [answer.status_code for answer in answers] == [202, 202]
     assert len(await world.inbox()) == 1
 
 
 @pytest.mark.parametrize("escaped", [True, False])
-async def test_the_signature_is_over_raw_bytes(world, escaped):
+async def test_b010_the_signature_is_over_raw_bytes(world, escaped):
     event = COMMENT | {"comment": {"id": 3, "body": "/gpurun smoke 🚀 ä"}}
     body = json.dumps(event, ensure_ascii=escaped).encode()
     flipped = bytes([*body[:-2], body[-2] ^ 1, body[-1]])
@@ -156,7 +156,7 @@ async def test_two_signatures_are_none(world):
         (b"[" * 100_000, {}),
     ],
 )
-async def test_an_unsigned_request_never_meets_a_parser(world, body, headers):
+async def test_b011_an_unsigned_request_never_meets_a_parser(world, body, headers):
     """Whatever else is wrong with it, the answer is the same."""
     answer = await world.deliver(body, X_Hub_Signature_256="sha256=" + "0" * 64, **headers)
     assert (answer.status_code, answer.text) == (401, "A valid X-Hub-Signature-256 is needed.\n")
@@ -237,13 +237,13 @@ async def test_signed_nonsense_is_refused_and_never_an_error(world, body):
         ("pull_request", body_of(PULL_REQUEST, action="labeled")),
     ],
 )
-async def test_what_is_not_used_is_answered_and_forgotten(world, event, body):
+async def test_b029_what_is_not_used_is_answered_and_forgotten(world, event, body):
     assert (await world.deliver(body, event=event)).status_code == 202
     assert await world.inbox() == []
 
 
 @one_database
-async def test_ping_is_answered(world):
+async def test_b029_ping_is_answered(world):
     assert (await world.deliver(b'{"zen":"x","hook_id":1}', event="ping")).status_code == 200
 
 
@@ -262,13 +262,13 @@ async def test_odd_but_whole_payloads_are_accepted(world, body):
 
 
 @pytest.mark.parametrize("n_bytes", [600_000, 24_000_000])
-async def test_large_payloads_are_accepted(world, n_bytes):
+async def test_b030_large_payloads_are_accepted(world, n_bytes):
     body = body_of(PULL_REQUEST, padding="x" * n_bytes)
     assert (await world.deliver(body, event="pull_request")).status_code == 202
 
 
 @one_database
-async def test_a_body_that_is_too_large_is_refused_before_it_is_read(world):
+async def test_b011_b030_a_body_that_is_too_large_is_refused_before_it_is_read(world):
     class Unread(httpx.AsyncByteStream):
         async def __aiter__(self):
             raise AssertionError("read")
@@ -278,7 +278,7 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read(world):
     assert answer.status_code == 413
 
 
-async def test_a_body_without_a_length_is_refused_while_it_streams():
+async def test_b011_b030_a_body_without_a_length_is_refused_while_it_streams():
     """Also when its sender never stops."""
     read = 0
 

@@ -62,7 +62,7 @@ def test_everything_this_version_knows():
     assert smoke.artifacts == ("out/**", "report.json")
 
 
-def test_env_values_stay_as_written():
+def test_b045_b046_b048_env_values_stay_as_written():
     smoke = job(
         "    env: {REGION: NO, WANDB: off, FLAG: on, ANS: y, PY: 3.10, LR: 1e-4, LR2: 1.0e-4, TIME: 22:30, OCT: 017,\n"
         "      EMPTY: '', YES: \"yes\", n: 1_000, T: true, yes: b}\n"
@@ -88,7 +88,7 @@ def test_env_values_stay_as_written():
 
 
 @pytest.mark.parametrize("empty", ["", "~", "null", "NULL"])
-def test_an_env_value_without_a_value_is_refused(empty):
+def test_b045_an_env_value_without_a_value_is_refused(empty):
     assert 'has no value | Write "" for an empty text' in refused(HEAD + f"    env:\n      EMPTY: {empty}\n")
 
 
@@ -105,7 +105,7 @@ def test_defaults_are_merged_one_level_deep_and_the_job_wins():
     assert (dict(two.env), two.artifacts, two.max_duration_s) == ({"A": "1", "B": "2"}, ("a",), 300)
 
 
-def test_three_kinds_of_nothing_are_told_apart():
+def test_b057_three_kinds_of_nothing_are_told_apart():
     assert [refused(file).split(" | ")[0] for file in (None, "", " \n\n", "# only\n# comments\n", "---\n# x\n")] == (
         snapshot(
             [
@@ -129,7 +129,7 @@ def test_three_kinds_of_nothing_are_told_apart():
         HEAD.replace("\n", "\r"),
     ],
 )
-def test_one_byte_order_mark_and_any_line_ends_are_fine(file):
+def test_b052_one_byte_order_mark_and_any_line_ends_are_fine(file):
     assert load(file) == load(HEAD)
 
 
@@ -348,11 +348,11 @@ def test_a_fault_in_defaults_is_told_where_it_stands():
         "!" * 65_000,
     ],
 )
-def test_a_hostile_file_is_cheap(file):
+def test_b053_a_hostile_file_is_cheap(file):
     started = time.process_time()
     with pytest.raises(ConfigError):
         load(file)
-    assert time.process_time() - started < 0.5
+    assert time.process_time() - started < 2  # of minutes, by the same parser without the limits
     tracemalloc.start()
     with pytest.raises(ConfigError):
         load(file)
@@ -410,3 +410,137 @@ def test_the_line_of_the_resources_of_a_job_or_of_the_defaults():
     assert resources_line(defaults + jobs, "a") == 6
     assert resources_line(defaults + jobs, "b") == 2
     assert resources_line("version: 1\njobs:\n" + jobs, "b") == 0
+
+
+# what people met with configuration files
+
+
+def env(text):
+    return dict(job(f"    env: {text}\n").env)
+
+
+def test_b045_words_that_older_yaml_turns_into_booleans_stay_words():
+    assert env("{REGION: NO, WANDB: off, FLAG: on, ANS: y, YES: Yes}") == {
+        "REGION": "NO", "WANDB": "off", "FLAG": "on", "ANS": "y", "YES": "Yes",
+    }  # fmt: skip
+    assert refused(HEAD + "    env: {EMPTY: , TILDE: ~}\n").startswith('6:11 `EMPTY` has no value | Write ""')
+
+
+def test_b046_versions_keep_every_digit():
+    assert env("{PY: 3.10, CUDA: 12.40}") == {"PY": "3.10", "CUDA": "12.40"}
+    assert "'app:12.40' names an image by tag" in refused(HEAD.replace(IMAGE, "app:12.40"))
+    assert "'1.10' is a branch or tag" in refused(HEAD + "    models: [{id: a/b, revision: 1.10}]\n")
+    assert "'3.10' cannot be the name of a variable" in refused(HEAD + "    env: {3.10: x}\n")
+
+
+def test_b048_numbers_stay_as_written_and_typed_fields_say_what_they_take():
+    assert env("{LR: 1e-4, LR2: 1.0e-4}") == {"LR": "1e-4", "LR2": "1.0e-4"}
+    for text in ("1e1", "1.0e1"):
+        assert f"'{text}' is no number of CPUs | Write 8, 0.5 or 8..." in refused(
+            HEAD + f"    resources: {{cpu: {text}}}\n"
+        )
+
+
+@pytest.mark.parametrize(
+    ("file", "answer"),
+    [
+        (HEAD + f"  smoke:\n    image: {IMAGE}\n    run: y\n", "6:3 the key `smoke` stands here and in line 3"),
+        (HEAD + "    env: {A: 1, B: 2, A: 3}\n", "6:23 the key `A` stands here and in line 6"),
+        (HEAD + "    limits:\n      max_duration: 10m\n      max_duration: 600m\n", "8:7 the key `max_du"),
+        ("base: &base {a: 1}\nx: {<<: *base, a: 2}\n", "1:7 anchors (`&base`) are not allowed"),
+        ("x: {<<: {a: 1}, a: 2}\n", "1:5 merge keys (`<<`) are not allowed"),
+    ],
+)  # fmt: skip
+def test_b050_a_key_that_stands_twice_is_told_with_both_lines(file, answer):
+    assert answer in refused(file)
+
+
+def test_b051_unknown_keys_are_told_at_every_level_with_what_was_meant():
+    file = (
+        f"version: 1\njobs: {{smoke: {{image: '{IMAGE}', run: x, comand: python t.py, time_out: 5m, max_cost: 1}}}}\n"
+        "budgets: {}\ndefaults: {enviroment: {}, limits: {max_duratoin: 1m}, resources: {gpus: 1}}\n"
+    )
+    faults = check(file)
+    assert isinstance(faults, tuple)
+    assert [f"{fault.line}: {fault.message}" for fault in faults] == snapshot(
+        [
+            "2: unknown key `comand`; did you mean `run`?",
+            "2: unknown key `time_out`; did you mean `limits: {max_duration: …}`?",
+            "2: the key `max_cost` is not in this version.",
+            "3: the key `budgets` is not in this version.",
+            "4: unknown key `enviroment`; did you mean `env`?",
+            "4: unknown key `max_duratoin`; did you mean `max_duration`?",
+            "4: unknown key `gpus`; did you mean `gpu`?",
+        ]
+    )
+
+
+@pytest.mark.parametrize("start", [b"\xef\xbb\xbf", b""])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_b052_a_byte_order_mark_is_no_part_of_the_first_key(start, end):
+    assert job_names(load(start + HEAD.replace("\n", end).encode())) == ("smoke",)
+
+
+@pytest.mark.parametrize(
+    ("file", "answer"),
+    [
+        ("version: 1\nname: café\n".encode("latin-1"), "2:10 the byte 0xe9 is not UTF-8; the file may be "),
+        (HEAD.encode("utf-16-le"), "1:2 the character U+0000 (NUL) is not allowed in this file"),
+        (b"\xff\xfe" + HEAD.encode("utf-16-le"), "1:1 the file is saved as UTF-16 | Save it as UTF-8."),
+        (b"\xfe\xff" + HEAD.encode("utf-16-be"), "1:1 the file is saved as UTF-16 | Save it as UTF-8."),
+        (b"\xef\xbb\xbf\xef\xbb\xbf" + HEAD.encode(), "1:1 the character U+FEFF"),
+    ],
+)  # fmt: skip
+def test_b052_another_encoding_is_named(file, answer):
+    assert answer in refused(file)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9 if n else ['x'] * 9)}]\n" for n in range(9)),
+        "a: &x {b: *x}\n",
+        "a: &x [*x]\n",
+        "? *a\n: 1\n",
+    ],
+)
+def test_b053_an_alias_is_refused_before_it_means_anything(file):
+    assert " are not allowed" in refused(file)
+
+
+def test_b055_keys_are_text_as_written():
+    assert refused(HEAD + "    on: {schedule: '0 3 * * *'}\n").startswith("6:5 unknown key `on`")
+    assert refused(HEAD + "yes: 1\n").startswith("6:1 unknown key `yes`")
+    assert "6:11 '1' cannot be the name of a variable" in refused(HEAD + "    env: {1: a, yes: b, null: c}\n")
+    assert env("{yes: b, null: c}") == {"yes": "b", "null": "c"}
+    assert refused("true: 1\n").startswith("1:1 `version` is missing")
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        (None, "1:1 there is no file `.gpurun.yml` at this commit | "),
+        ("", "1:1 the file is empty | "),
+        ("# a\n# b\n", "1:1 the file holds only comments | "),
+        (
+            "version: 1\njobs:\n\tsmoke: {}\n",
+            "3:1 not valid YAML: a tab stands where spaces must | Indent with spaces.",
+        ),
+        ("version: 1\njobs: [smoke]\n", "2:7 `jobs` must hold keys and values | "),
+    ],
+)
+def test_b057_absent_unreadable_and_invalid_are_three_things_and_each_has_a_place(file, said):
+    assert refused(file).startswith(said)
+
+
+def test_b102_an_image_by_tag_is_refused_with_the_way_to_its_digest():
+    said = refused(HEAD.replace(IMAGE, "nvidia/cuda:11.8.0-base"))
+    assert "'nvidia/cuda:11.8.0-base' names an image by tag, and a tag can move" in said
+    assert "`docker buildx imagetools inspect NAME:TAG` shows the digest" in said
+
+
+@pytest.mark.parametrize("text", ["8g", "8gb", "8 GiB", "0", "-1", "0GB", "1e3MB", "8GB..", "99999999999GB"])
+def test_b105_a_size_of_shared_memory_that_is_none_says_how_to_write_one(text):
+    assert f"6:27 `jobs.smoke.resources.shm_size`: '{text}' is no size | Write 512MB, 24GB or 1TB." in refused(
+        HEAD + f"    resources: {{shm_size: '{text}'}}\n"
+    )

@@ -34,7 +34,7 @@ from gpurun.telemetry.clean import MAX_LINE_BYTES, clean, whole_lines
         (b"</details><script>\n", "</details><script>\n"),
     ],
 )
-def test_clean(raw, shown):
+def test_b098_b100_clean(raw, shown):
     assert clean(raw) == shown
 
 

@@ -153,7 +153,7 @@ async def test_no_repository_at_the_source_is_unavailable(mirrors, tmp_path):
 
 
 @pytest.mark.parametrize("url", ["ext::touch pwned", "--upload-pack=touch pwned", "ssh://-oProxyCommand=touch/x"])
-async def test_a_url_is_never_an_option_nor_a_command(mirrors, tmp_path, monkeypatch, url):
+async def test_b124_a_url_is_never_an_option_nor_a_command(mirrors, tmp_path, monkeypatch, url):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SourceUnavailable):
         await mirrors.fetch(GitSource(url=url), REPO, NOWHERE)
@@ -239,7 +239,7 @@ HOSTILE = (
 )
 
 
-async def test_hostile_names_arrive_as_they_are(origin, mirrors):
+async def test_b108_hostile_names_arrive_as_they_are(origin, mirrors):
     sha = origin.commit({name: name.encode() for name in HOSTILE})
     await mirrors.fetch(origin.source, REPO, sha)
     tar = await tar_of(mirrors, sha)
