@@ -22,6 +22,7 @@ from gpurun.adapters.images import RegistryImages
 from gpurun.adapters.local import LocalForge
 from gpurun.adapters.store import PostgresStore, SqliteStore
 from gpurun.domain.errors import UserError
+from gpurun.domain.stream import StreamName
 from gpurun.flow import failpoints
 from gpurun.flow.engine import AgentBundle, EngineServices, handlers, know_providers
 from gpurun.flow.facts import Links
@@ -195,6 +196,8 @@ async def open_house(stack: AsyncExitStack, settings: Settings, folders: Folders
         install_secret=store.install_secret,
         agent=AgentBundle(path=str(agent.path), sha256=agent.sha256, boot_script=boot_script()),
         slots={"docker": settings.docker_max_runs},
+        masks=http.masks,
+        stream_bytes={StreamName.LOG: http.log_quota_bytes, StreamName.METRICS: http.metrics_quota_bytes},
     )
     links = links_of(settings, forge)
     steps: dict[Kind, Handler] = {

@@ -8,15 +8,25 @@ if TYPE_CHECKING:
     from gpurun_agent.uplink import Stream
 
 
+ROOM = 256
+"""Bytes of the quota that are left for the lines that tell of it."""
+
+
 class Log:
-    """Takes output as it comes. The agent's own lines start with `::gpurun:: `."""
+    """Takes output as it comes. The agent's own lines start with `::gpurun:: `.
+
+    What exceeds the quota is discarded: the kept output is a beginning of what was printed, a line says so at once, and
+    the last line how much it was.
+    """
 
     def __init__(self, stream: Stream, masker: Masker, quota: int) -> None:
         self._stream = stream
         self._masker = masker
-        self._last_line = b"\n::gpurun:: the log reached its quota of %d bytes; the rest is discarded\n" % quota
+        self._quota = quota
         # A quota of 0 is none: nobody asks for a log of nothing.
-        self._left = max(quota - len(self._last_line), 0) if quota else 1 << 62
+        self._left = max(quota - ROOM, 0) if quota else 1 << 62
+        self._over = False
+        self._discarded = 0
         self._at_line_start = True
 
     @property
@@ -26,13 +36,17 @@ class Log:
 
     def feed(self, data: bytes) -> None:
         """Output of a command."""
-        self._put(self._masker.feed(data))
+        if self._over:
+            self._discarded += len(data)
+        else:
+            self._put(self._masker.feed(data))
 
     def say(self, text: str) -> None:
-        """One line of the agent's own, after everything that was fed."""
+        """One line of the agent's own, after everything that was fed. Not beyond the quota."""
         self.flush()
-        lead = b"" if self._at_line_start else b"\n"
-        self._put(self._masker.whole(lead + b"::gpurun:: " + text.encode("utf-8", "replace") + b"\n"))
+        line = self._masker.whole(self._line(text))
+        if not self._over and len(line) <= self._left:
+            self._put(line)
 
     def flush(self) -> None:
         """What was held back as a possible secret: the output ended."""
@@ -41,15 +55,29 @@ class Log:
     def close(self) -> None:
         """Nothing follows."""
         self.flush()
+        if self._over:
+            told = "the log ends here: %d bytes of output were discarded; GPURUN_LOG_QUOTA_MIB of the server keeps more"
+            self._append(self._line(told % self._discarded))
         self._stream.close()
 
     def _put(self, data: bytes) -> None:
-        if not data or self._left < 0:
+        if self._over:
+            self._discarded += len(data)
             return
-        if len(data) > self._left:
-            data = data[: self._left] + self._last_line
-            self._left = -1
-        else:
-            self._left -= len(data)
-        self._at_line_start = data.endswith(b"\n")
-        self._stream.append(data)
+        kept = data[: self._left]
+        self._left -= len(kept)
+        self._append(kept)
+        if len(kept) < len(data):
+            self._over = True
+            self._discarded = len(data) - len(kept)
+            told = "the log reached its quota of %d bytes; what follows is discarded"
+            self._append(self._line(told % self._quota))
+
+    def _line(self, text: str) -> bytes:
+        lead = b"" if self._at_line_start else b"\n"
+        return lead + b"::gpurun:: " + text.encode("utf-8", "replace") + b"\n"
+
+    def _append(self, data: bytes) -> None:
+        if data:
+            self._at_line_start = data.endswith(b"\n")
+            self._stream.append(data)

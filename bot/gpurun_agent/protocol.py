@@ -48,6 +48,12 @@ A line of `metrics` is one JSON object; a value that is not known is `null` or l
 Lines of `log` that start with `::gpurun:: ` are the agent's own, one before each command (`setup`, `run`) and when
 there is something to tell (`weights 40 of 100 MiB (40 %)`). The job can write such lines too: they are for people.
 
+An agent that could not reach the bot until its end prints what is not durable yet, so that the bot can read it back
+from what the provider kept of the output. One line each, at most 4,096 bytes, base64 at the end:
+    ::gpurun-log 1 <attempt> <log|metrics> <offset> <bytes>
+    ::gpurun-end 1 <attempt> <body of finish>
+Of much more than fits, the first and the last bytes are printed; offsets tell what is missing in between.
+
 Secrets are masked to equal length with `*`, over the union of all occurrences, so that offsets agree everywhere.
 """
 
@@ -59,6 +65,12 @@ MAX_APPEND = 4 * 1024 * 1024
 
 MIN_MASK = 6
 """Shorter secrets are refused where they are registered: masking them would eat the log."""
+
+FRAME_LOG = b"::gpurun-log 1 "
+FRAME_END = b"::gpurun-end 1 "
+
+MAX_FRAME = 4096
+"""Bytes of a line with something that the bot could not be told."""
 
 PHASES = ("claimed", "source", "weights", "setup", "running", "collecting", "finished")
 

@@ -33,8 +33,8 @@ CANCEL_GRACE_S = 20.0
 HURRY_GRACE_S = 3.0
 """The same when the container itself is being ended: 10 s is what engines and the boot script give."""
 
-REPORT_S = 6.0
-"""For the last words after the deadline or after TERM."""
+REPORT_S = 4.0
+"""For the last words after the deadline or after TERM. With HURRY_GRACE_S it leaves 3 s for the frames."""
 
 SAME_MOMENT_S = 1.5
 """A cancel so close before the end of `max_duration` is the bot's own clock saying the same."""
@@ -45,6 +45,14 @@ FIRST_SAMPLE_S = 0.2
 
 SPILL_MAX = 1024 * 1024 * 1024
 """Bytes kept for an unreachable bot; at this point the command waits."""
+
+FRAMES_FIRST = 1024 * 1024
+FRAMES_LAST = 9 * 1024 * 1024
+FRAMES_METRICS = 1024 * 1024
+"""Bytes that are printed when nobody could be told; as base64 within the 16 MiB that an engine keeps for sure."""
+
+MAX_DETAIL = 1500
+"""Bytes of the end's detail in a frame."""
 
 UNREPORTED = 75
 """Exit code when nobody could be told."""
@@ -74,11 +82,17 @@ class Run:
         try:
             spec = self._claim()
             self._open_streams(spec)
+        except Unwanted:
+            return 0
+        except Stopped:
+            return UNREPORTED
+        try:
             end = self._end_of(spec)
             self._report(end)
         except Unwanted:
             return 0
         except Stopped:
+            self._print_rest(end)
             return UNREPORTED
         return 0
 
@@ -300,6 +314,15 @@ class Run:
         if errand.answer.status != 200 and not self._contact.revoked:
             raise BadSpec("the bot refused the end (%d): %s" % (errand.answer.status, errand.answer.text()))
 
+    def _print_rest(self, end: End) -> None:
+        """For whoever reads what the provider kept of our output."""
+        from gpurun_agent.frames import Frames
+
+        frames = Frames(self._around.attempt)
+        frames.rest("metrics", self._metrics.kept, 0, FRAMES_METRICS)
+        frames.rest("log", self._log_stream.kept, FRAMES_FIRST, FRAMES_LAST)
+        frames.end(protocol.encode(self._finish_fields(end, MAX_DETAIL)))
+
     def _tick_or_give_up(self, until: float) -> None:
         self._loop.tick()
         if self._contact.revoked:
@@ -315,19 +338,22 @@ class Run:
         return self._hurry_since
 
     def _finish_request(self, end: End) -> Request:
+        return Request("POST", protocol.PREFIX + "finish", protocol.encode(self._finish_fields(end)))
+
+    def _finish_fields(self, end: End, max_detail: int | None = None) -> list[tuple[str, object]]:
         notes = [end.detail, *self._notes]
         notes += ["The log is incomplete: %s." % self._log_stream.lost] if self._log_stream.lost else []
         detail = self._masker.whole(" ".join(note for note in notes if note).encode("utf-8", "replace"))
         fields: list[tuple[str, object]] = [
             ("result", end.result),
             ("reason", end.reason),
-            ("detail", detail),
+            ("detail", detail[:max_detail]),
             ("log_size", self._log_stream.end),
             ("metrics_size", self._metrics.end),
         ]
         if end.exit_code is not None:
             fields.append(("exit_code", end.exit_code))
-        return Request("POST", protocol.PREFIX + "finish", protocol.encode(fields))
+        return fields
 
     # phases and reasons to stop
 

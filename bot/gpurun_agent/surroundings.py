@@ -31,6 +31,7 @@ class Surroundings:
         """Changed by tests only."""
         self.work, self.home, self.hub, self.tmp = (os.path.join(root, name) for name in ("work", "home", "hub", "tmp"))
         self.cgroup = "/sys/fs/cgroup"
+        self.attempt = env.get("GPURUN_ATTEMPT", "?")
         self.uplink = env.get("GPURUN_UPLINK", "")
         self.claim = env.get("GPURUN_CLAIM", "")
         self.deadline = float(env.get("GPURUN_DEADLINE") or time.time() + float(env.get("GPURUN_TTL") or 86400))

@@ -62,6 +62,11 @@ class Stream:
         """Bytes that belong to the stream: all that were appended, or all that the bot took of a lost one."""
         return self.next if self._over else self._backlog.end
 
+    @property
+    def kept(self) -> Backlog:
+        """What is not durable yet."""
+        return self._backlog
+
     def append(self, data: bytes) -> None:
         """Sends `data` soon."""
         if data and not self._over:

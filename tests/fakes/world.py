@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from pydantic import SecretStr
+
 from gpurun.domain.publication import Publication, PublicationKind, PublicationState
 from gpurun.domain.run import Attempt, AttemptState, AuditEntry, Run, RunState, Verdict
+from gpurun.domain.stream import StreamName
 from gpurun.flow.engine import AgentBundle, EngineServices, handlers, know_providers
 from gpurun.flow.failpoints import Crash
 from gpurun.flow.worker import LEASE, Handler, Worker
 from gpurun.ports.store import Kind, Lease, Store, Tx
+from gpurun.run.tokens import claim_token
 from tests.fakes.clock import FakeChance, FakeClock
 from tests.fakes.cloud import FakeCloud
 from tests.fakes.parts import FakeAgents, FakeGit, FakeHub, FakeImages, FakeUplinks, SourceOnlyForge
@@ -98,6 +102,8 @@ class World:
             install_secret=SECRET,
             agent=AgentBundle(path="/agent.pyz", sha256="b" * 64, boot_script="exit 0"),
             slots=self.slots,
+            masks=lambda attempt: (SecretStr(claim_token(SECRET, attempt.id)),),
+            stream_bytes={StreamName.LOG: 1_000_000, StreamName.METRICS: 1_000_000},
         )
 
     async def start(self, run_id: str = "01kdrun0000000000000000001", config_text: str | None = CONFIG) -> str:

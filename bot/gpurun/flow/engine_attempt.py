@@ -8,11 +8,13 @@ from datetime import datetime
 from typing import assert_never
 
 import structlog
+from anyio import to_thread
 from pydantic import SecretStr
 
 from gpurun.domain.errors import Bug, CreateUnknown, GpurunError, NotYetDestroyed, ProviderRefused, Refused, Transient
 from gpurun.domain.offer import Launch, Preparation, Uplink
 from gpurun.domain.run import Attempt, AttemptState, AuditEntry, Run, RunState, Stray, StrayState
+from gpurun.domain.stream import StreamName
 from gpurun.flow import edges, failpoints
 from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices, engine_audit
 from gpurun.flow.worker import go_on, still_mine
@@ -21,12 +23,14 @@ from gpurun.ports.store import Kind, Lease, Tx
 from gpurun.provider_kit.boot import boot_marker
 from gpurun.run.decide_attempt import (
     Accepted,
+    AskLastLog,
     AskLastWords,
     AttemptFacts,
     AttemptIsOver,
     Destroy,
     Destroyed,
     LastWords,
+    LeftBehind,
     Look,
     Prepare,
     Rejected,
@@ -37,12 +41,17 @@ from gpurun.run.decide_attempt import (
     decide_attempt,
 )
 from gpurun.run.tokens import claim_token
+from gpurun.telemetry.last_log import LastLog, log_to_append, metrics_to_append, read_last_log
+from gpurun.telemetry.redact import Masker
+from gpurun.telemetry.told import result_of
 
 log = structlog.get_logger()
 
 CREATE_TIMEOUT_S = 45.0
 LAST_WORDS_TIMEOUT_S = 15.0
 LAST_WORDS_BYTES = 64 * 1024
+LAST_LOG_BYTES = 40 * 1024 * 1024
+"""More than an engine keeps of what an agent prints."""
 LAST_LINE_CHARS = 200
 PREPARE_WAIT_S = 1.0
 SOCKET_IN_INSTANCE = "unix:/gpurun/s/bot.sock"
@@ -72,6 +81,7 @@ class AttemptSteps:
     async def __call__(self, lease: Lease) -> Lease | None:
         """One step."""
         attempt, run, facts, now = await self._s.store.read(lambda tx: self._rows(tx, lease.id))
+        last_log: LastLog | None = None
         match decide_attempt(attempt, run, facts, now):
             case Prepare():
                 facts = await self._start(attempt, run, facts, now, lease)
@@ -79,6 +89,9 @@ class AttemptSteps:
                 facts = replace(facts, found=await self._look(attempt))
             case AskLastWords():
                 facts = replace(facts, last_words=await self._last_words(attempt))
+            case AskLastLog():
+                last_log, left_behind = await self._last_log(attempt)
+                facts = replace(facts, left_behind=left_behind)
             case Destroy():
                 facts = replace(facts, destroyed=await self._destroy(attempt))
             case SaveAttempt(row=row) if row.state is AttemptState.VOID:
@@ -89,7 +102,7 @@ class AttemptSteps:
                 raise Bug("Create was decided before anything was prepared.")
 
         def apply(tx: Tx) -> Lease | None:
-            self._apply(tx, lease, facts)
+            self._apply(tx, lease, facts, last_log)
             return go_on(tx, lease)
 
         return await edges.commit(self._s.store, failpoints.ATTEMPT_SETTLE, apply)
@@ -105,22 +118,24 @@ class AttemptSteps:
 
     # the transaction
 
-    def _apply(self, tx: Tx, lease: Lease, asked: AttemptFacts) -> None:
+    def _apply(self, tx: Tx, lease: Lease, asked: AttemptFacts, last_log: LastLog | None) -> None:
         if isinstance(asked.created, Accepted):  # a fact, whoever holds the row now
             self._set_ref(tx, lease.id, asked.created.ref)
         attempt, run, facts, now = self._rows(tx, lease.id)
         decision = decide_attempt(attempt, run, replace(asked, account=facts.account), now)
         match decision:
             case SaveAttempt():
-                self._save(tx, attempt, run, decision, lease)
+                self._save(tx, attempt, run, decision, lease, last_log)
             case AttemptIsOver():
                 tx.release(lease, due_at=None)
-            case Prepare() | SendCreate() | Look() | AskLastWords() | Destroy():
+            case Prepare() | SendCreate() | Look() | AskLastWords() | AskLastLog() | Destroy():
                 tx.release(lease, due_at=now)  # the rows changed under the step
             case _:
                 assert_never(decision)
 
-    def _save(self, tx: Tx, before: Attempt, run: Run, decision: SaveAttempt, lease: Lease) -> None:
+    def _save(
+        self, tx: Tx, before: Attempt, run: Run, decision: SaveAttempt, lease: Lease, last_log: LastLog | None
+    ) -> None:
         for ref in decision.strays:
             self._add_stray(tx, before, ref)
         if decision.ref is not None:
@@ -130,6 +145,8 @@ class AttemptSteps:
             return
         if decision.result is not None and not tx.set_result(before.id, decision.result):
             decision = replace(decision, result=None)  # another came first, and whoever set it recorded it
+        if decision.result is not None and last_log is not None:
+            self._complete_streams(tx, before, last_log)
         if before.state is not row.state or decision.result is not None:
             tx.audit(_entry(tx, row, decision))
         _record_orders(tx, before, row)
@@ -137,6 +154,19 @@ class AttemptSteps:
             tx.wake(Kind.RUN, run.id)
         if _shows(before, decision, run):
             tx.raise_rev(run.id, final=run.state is RunState.ENDED, urgent=_is_news(before, row))
+
+    def _complete_streams(self, tx: Tx, attempt: Attempt, last: LastLog) -> None:
+        """With the result, so that it happens once: what is said about missing bytes moves the offsets."""
+        for name, limit in self._s.stream_bytes.items():
+            stored = tx.stream_end(attempt.id, name).next
+            room = limit - stored
+            if name is StreamName.METRICS:
+                data = metrics_to_append(last, stored, limit=room)
+            else:
+                before = tx.read_stream(attempt.id, name, offset=max(0, stored - 1), max_bytes=1)
+                data = log_to_append(last, stored, at_line_start=before in (b"", b"\n"), limit=room)
+            if data:
+                tx.append(attempt.id, name, stored, data)
 
     def _set_ref(self, tx: Tx, attempt_id: str, ref: str) -> None:
         attempt = tx.attempt(attempt_id)
@@ -276,6 +306,24 @@ class AttemptSteps:
         except GpurunError:
             return LastWords("", "")  # nice to have; never in the way of the end
         return _last_words(log, attempt.id)
+
+    async def _last_log(self, attempt: Attempt) -> tuple[LastLog, LeftBehind]:
+        """Nothing where the provider has nothing or does not answer: the end must not wait for it."""
+        provider, ref = self._s.provider(attempt.offer.provider), attempt.instance_ref
+        if ref is None:
+            return LastLog(), LeftBehind()
+        try:
+            printed = await edges.call(
+                failpoints.ATTEMPT_LAST_LOG,
+                lambda: provider.logs(ref, max_bytes=LAST_LOG_BYTES),
+                timeout_s=LAST_WORDS_TIMEOUT_S,
+            )
+        except GpurunError as error:
+            log.warning("last_log_not_read", attempt=attempt.id, error=str(error))
+            return LastLog(), LeftBehind()
+        mask = Masker(self._s.masks(attempt)).mask
+        last = await to_thread.run_sync(lambda: read_last_log(printed, attempt.id, mask))
+        return last, LeftBehind(None if last.end is None else result_of(last.end, mask))
 
     async def _destroy(self, attempt: Attempt) -> Destroyed | StillThere:
         provider, ref = self._s.provider(attempt.offer.provider), attempt.instance_ref

@@ -63,17 +63,21 @@ class RunSteps:
 
     def __init__(self, services: EngineServices) -> None:
         self._s = services
+        self._up_at: datetime | None = None
+        """Our first look, by the clock of the rows."""
 
     async def __call__(self, lease: Lease) -> Lease | None:
         """One step."""
         run, attempts, now = await self._s.store.read(lambda tx: _rows(tx, lease.id))
-        match decide_run(run, attempts, RunFacts(), now):
+        self._up_at = self._up_at or now
+        facts = RunFacts(up_at=self._up_at)
+        match decide_run(run, attempts, facts, now):
             case PinNext():
                 return await self._pin(run, lease)
             case AskOffers():
                 return await self._choose_offer(run, lease)
             case SaveRun() | RunIsOver():
-                return await self._settle(lease, lambda _tx: RunFacts())
+                return await self._settle(lease, lambda _tx: facts)
             case Choose():
                 raise Bug("A run chose an offer that nobody asked for.")
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from pydantic import SecretStr
+
 from gpurun.domain.errors import Bug
-from gpurun.domain.run import AuditEntry
+from gpurun.domain.run import Attempt, AuditEntry
+from gpurun.domain.stream import StreamName
 from gpurun.ports.bytes import Git, Hub, Images
 from gpurun.ports.clock import Chance, Clock
 from gpurun.ports.forge import Forge
@@ -49,6 +52,10 @@ class EngineServices:
     agent: AgentBundle
     slots: Mapping[str, int]
     """Instances at a time, by provider. A provider without an entry has none."""
+    masks: Callable[[Attempt], tuple[SecretStr, ...]]
+    """The secrets of an attempt that must never be shown."""
+    stream_bytes: Mapping[StreamName, int]
+    """What is kept of each stream of an attempt."""
 
     @property
     def prefix(self) -> str:

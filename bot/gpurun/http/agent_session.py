@@ -3,41 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from pydantic import SecretStr
 from starlette.types import Receive, Scope, Send
 
 from gpurun.domain.errors import Revoked
-from gpurun.domain.run import Attempt, AuditEntry, Phase, Result, ResultKind
+from gpurun.domain.run import Attempt, AuditEntry, Phase, Result
 from gpurun.http.asgi import Refusal, answer, read_body
 from gpurun.http.callers import Caller, bearer, caller_of, require_wanted
 from gpurun.http.services import HttpServices
 from gpurun.http.spec import build_spec, orders
 from gpurun.ports.store import Tx
 from gpurun.run import tokens
-from gpurun.telemetry.clean import clean
 from gpurun.telemetry.redact import Masker
+from gpurun.telemetry.told import result_of, text_of
 from gpurun_agent import protocol
 
 RECORDS = b"application/octet-stream"
 MAX_RECORDS = 256 * 1024
 BODY_TIMEOUT_S = 60.0
 MAX_LANDED = 64
-MAX_LANDED_VALUE = 300
-MAX_DETAIL = 4000
 
 _BOOT_ID = re.compile(r"[!-~]{1,128}")
 _LANDED = re.compile(r"landed\.([a-z0-9_.]{1,40})")
-_WORD = re.compile(r"[a-z0-9_]{1,40}")
-_EXIT_CODE = re.compile(r"-?[0-9]{1,10}")
-_RESULTS = {
-    protocol.PASSED: ResultKind.PASSED,
-    protocol.FAILED: ResultKind.FAILED,
-    protocol.TIMEOUT: ResultKind.TIMEOUT,
-    protocol.CANCELLED: ResultKind.CANCELLED,
-    protocol.LOST: ResultKind.LOST,
-}
 
 
 async def claim(services: HttpServices, scope: Scope, receive: Receive, send: Send) -> None:
@@ -45,7 +34,7 @@ async def claim(services: HttpServices, scope: Scope, receive: Receive, send: Se
     who = bearer(scope)
     attempt = await services.store.read(lambda tx: who.claims(tx.attempt(who.attempt_id)))
     fields = await _records(scope, receive)
-    boot_id = _text(fields.get("boot_id", b""))
+    boot_id = text_of(fields.get("boot_id", b""))
     if not _BOOT_ID.fullmatch(boot_id):
         raise Refusal(400, "A boot_id of 1 to 128 visible ASCII characters is needed.")
     token = tokens.run_token(services.install_secret, attempt.id, boot_id)
@@ -84,7 +73,7 @@ async def claim(services: HttpServices, scope: Scope, receive: Receive, send: Se
 async def report_phase(services: HttpServices, scope: Scope, receive: Receive, send: Send) -> None:
     """Stamps a phase; the answer carries the orders."""
     who = bearer(scope)
-    word = _text((await _records(scope, receive)).get("phase", b""))
+    word = text_of((await _records(scope, receive)).get("phase", b""))
 
     def write(tx: Tx) -> Caller:
         attempt = who.runs(tx.attempt(who.attempt_id))
@@ -103,7 +92,8 @@ async def finish(services: HttpServices, scope: Scope, receive: Receive, send: S
     """Sets the result once. Saying it again is fine; saying something else later is only audited."""
     who = bearer(scope)
     attempt = await services.store.read(lambda tx: who.runs(tx.attempt(who.attempt_id)))
-    result = result_of(await _records(scope, receive), lambda: Masker(services.masks(attempt)))
+    # a masker takes 3 ms to build
+    result = result_of(await _records(scope, receive), lambda said: Masker(services.masks(attempt)).mask(said))
 
     def write(tx: Tx) -> Attempt:
         now = who.runs(tx.attempt(who.attempt_id))
@@ -128,24 +118,6 @@ def require_not_revoked(attempt: Attempt) -> None:
         raise Revoked(f"Attempt {attempt.number} is over.")
 
 
-def result_of(fields: Mapping[str, bytes], masker: Callable[[], Masker]) -> Result:
-    """What the agent says its job did. A word that we do not know is lost(agent); so is a pass without exit code 0."""
-    word = _text(fields.get("result", b""))
-    code = _text(fields.get("exit_code", b""))
-    exit_code = int(code) if _EXIT_CODE.fullmatch(code) and abs(int(code)) < 2**31 else None
-    reason = _text(fields.get("reason", b""))
-    said = fields.get("detail", b"")
-    detail = clean(masker().mask(said))[:MAX_DETAIL] if said else ""  # a masker takes 3 ms to build
-    kind = _RESULTS.get(word)
-    if kind is ResultKind.PASSED and exit_code != 0:
-        kind, detail = None, f"The agent said passed with exit code {exit_code}."
-    if kind is None:
-        return Result(kind=ResultKind.LOST, reason=protocol.AGENT, exit_code=exit_code, detail=detail)
-    if not _WORD.fullmatch(reason):
-        reason = protocol.AGENT
-    return Result(kind=kind, exit_code=exit_code, reason=reason, detail=detail)
-
-
 async def _records(scope: Scope, receive: Receive) -> dict[str, bytes]:
     body = await read_body(scope, receive, limit=MAX_RECORDS, timeout_s=BODY_TIMEOUT_S)
     try:
@@ -159,12 +131,7 @@ def _landed(fields: Mapping[str, bytes]) -> dict[str, str]:
     for name, value in fields.items():
         if match := _LANDED.fullmatch(name):
             named[match[1]] = value
-    return {name: _text(value) for name, value in list(named.items())[:MAX_LANDED]}
-
-
-def _text(value: bytes) -> str:
-    """One line of harmless text."""
-    return clean(value[: 4 * MAX_LANDED_VALUE]).replace("\n", " ").strip()[:MAX_LANDED_VALUE]
+    return {name: text_of(value) for name, value in list(named.items())[:MAX_LANDED]}
 
 
 def _told(result: Result) -> dict[str, str | int | None]:

@@ -52,7 +52,10 @@ class Provider(Protocol):
         ...
 
     async def logs(self, ref: str, *, max_bytes: int) -> bytes:
-        """The last output that the provider itself kept; a post-mortem, never the log."""
+        """The last output that the provider itself kept, as one read that does not follow.
+
+        It holds what boot script and agent print, and what an agent that could not reach us left behind there.
+        """
         ...
 
     async def close(self) -> None:

@@ -13,6 +13,7 @@ from typing import Literal, assert_never
 from gpurun.domain.offer import InstanceState, Preparation
 from gpurun.domain.run import Attempt, AttemptState, Phase, ProviderAccount, Result, ResultKind, Run, RunState
 from gpurun.run.timers import (
+    DEADLINE_GRACE,
     DESTROY_DOUBT,
     GIVE_UP_TRIES,
     LIST_FRESH,
@@ -65,6 +66,13 @@ class LastWords:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftBehind:
+    """What the provider's own log says of an attempt that was live. `result` is what its agent could not tell us."""
+
+    result: Result | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Destroyed:
     """Positively gone."""
 
@@ -88,6 +96,7 @@ class AttemptFacts:
     found: tuple[str, ...] | None = None
     """Refs of all instances with exactly this name."""
     last_words: LastWords | None = None
+    left_behind: LeftBehind | None = None
     destroyed: Destroyed | StillThere | None = None
 
 
@@ -112,6 +121,11 @@ class AskLastWords:
 
 
 @dataclass(frozen=True, slots=True)
+class AskLastLog:
+    """Read the provider's own log once, for what the agent could not send."""
+
+
+@dataclass(frozen=True, slots=True)
 class Destroy:
     """Call destroy."""
 
@@ -133,7 +147,7 @@ class AttemptIsOver:
     """Terminal absorbs."""
 
 
-AttemptDecision = Prepare | SendCreate | Look | AskLastWords | Destroy | SaveAttempt | AttemptIsOver
+AttemptDecision = Prepare | SendCreate | Look | AskLastWords | AskLastLog | Destroy | SaveAttempt | AttemptIsOver
 
 
 def decide_attempt(attempt: Attempt, run: Run, facts: AttemptFacts, now: datetime) -> AttemptDecision:  # noqa: PLR0911 - one return a state
@@ -281,15 +295,19 @@ def _why_no_claim(words: LastWords, ended: str) -> Result:
 
 
 def _live(attempt: Attempt, run: Run, facts: AttemptFacts, now: datetime) -> AttemptDecision:
-    result = attempt.result or _end_of_live(attempt, run, facts, now)
-    if result is not None:
-        return _destroy(attempt, result, now)
+    if attempt.result is not None:
+        return _destroy(attempt, attempt.result, now)
+    ours = _end_of_live(attempt, run, facts, now)
+    if ours is not None:
+        if facts.left_behind is None:
+            return AskLastLog()
+        return _destroy(attempt, facts.left_behind.result or _unreported(ours), now)
     row = replace(attempt, run_deadline=_run_deadline(attempt, run))
     stop_at = now if run.cancel_at is not None else row.run_deadline
     if row.stop_asked_at is None and stop_at is not None and now >= stop_at:
         row = replace(row, stop_asked_at=now)
     contact = _last_contact(attempt, facts)
-    timers = [now + WATCH, attempt.hard_deadline, contact + QUIET, contact + SILENT, row.run_deadline]
+    timers = [now + WATCH, attempt.hard_deadline + DEADLINE_GRACE, contact + QUIET, contact + SILENT, row.run_deadline]
     if row.stop_asked_at is not None:
         timers.append(row.stop_asked_at + STOP_GRACE)
     return _stay(row, min(at for at in timers if at is not None and at > now))
@@ -303,7 +321,7 @@ def _end_of_live(attempt: Attempt, run: Run, facts: AttemptFacts, now: datetime)
         if run.cancel_at is not None:
             return _cancelled(run)
         return Result(kind=ResultKind.TIMEOUT, reason="max_duration", detail="The job ran longer than max_duration.")
-    if now >= attempt.hard_deadline:
+    if now >= attempt.hard_deadline and (_instance_ended(attempt) or now >= attempt.hard_deadline + DEADLINE_GRACE):
         return Result(kind=ResultKind.TIMEOUT, reason="deadline", detail="The attempt reached its hard deadline.")
     if _instance_ended(attempt):
         return _lost("host", "The instance ended while the job ran.")
@@ -312,6 +330,13 @@ def _end_of_live(attempt: Attempt, run: Run, facts: AttemptFacts, now: datetime)
     if attempt.tries >= GIVE_UP_TRIES:
         return _lost("engine", attempt.last_error)
     return None
+
+
+def _unreported(result: Result) -> Result:
+    """With what nobody can know when the agent did not come to its end."""
+    if result.kind is not ResultKind.LOST:
+        return result
+    return replace(result, detail=f"{result.detail} The log may be incomplete.".strip())
 
 
 def _destroying(attempt: Attempt, facts: AttemptFacts, now: datetime) -> AttemptDecision:

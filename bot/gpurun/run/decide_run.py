@@ -35,6 +35,8 @@ class RunFacts:
     """Why no provider will ever have an offer, in a sentence; empty when one still may."""
     resources_line: int = 0
     """Where the file asks for what nobody has; 0: not known."""
+    up_at: datetime | None = None
+    """Since when this process looks after rows: before, nobody could end an attempt in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def decide_run(run: Run, attempts: tuple[Attempt, ...], facts: RunFacts, now: da
         case RunState.QUEUED:
             return _queued(run, attempts, facts, now)
         case RunState.ACTIVE:
-            return _active(run, attempts[-1], now)
+            return _active(run, attempts[-1], facts, now)
         case RunState.ENDED:
             return RunIsOver()
         case _:
@@ -154,9 +156,9 @@ def _elsewhere_first(offers: list[Offer], attempts: tuple[Attempt, ...]) -> list
     return sorted(offers, key=lambda offer: (offer.provider, offer.id) in burnt)
 
 
-def _active(run: Run, attempt: Attempt, now: datetime) -> RunDecision:
+def _active(run: Run, attempt: Attempt, facts: RunFacts, now: datetime) -> RunDecision:
     result = attempt.result
-    overdue = now >= attempt.hard_deadline + LOOKING_LIMIT
+    overdue = now >= max(attempt.hard_deadline, facts.up_at or attempt.hard_deadline) + LOOKING_LIMIT
     if result is None:
         if not overdue:
             return _wait(run, now + WATCH)

@@ -24,6 +24,7 @@ from gpurun_agent import protocol
 
 CLAIM = "claim-token-0123456789"
 TOKEN = "run-token-abcdefghij"
+ATTEMPT = "01kdxq4c00000000000000000a"
 
 
 def pause(seconds: float) -> None:
@@ -157,7 +158,7 @@ class FakeBot:
     def spec(self) -> bytes:
         fields: list[tuple[str, object]] = [
             ("token", TOKEN),
-            ("attempt", "attempt-1"),
+            ("attempt", ATTEMPT),
             ("number", 1),
             ("cancel", int(self.cancel)),
             ("deadline", self.deadline),
@@ -405,7 +406,7 @@ class Agent:
             "PATH": f"{programs}:{os.defpath}" if programs else os.defpath,
             "HOME": str(root),
             "LANG": "C.UTF-8",
-            "GPURUN_ATTEMPT": "attempt-1",
+            "GPURUN_ATTEMPT": ATTEMPT,
             "GPURUN_ROOT": str(root),
             "GPURUN_UPLINK": bot.address,
             "GPURUN_CLAIM": CLAIM,
@@ -422,9 +423,14 @@ class Agent:
 
     def wait(self, timeout_s: float = 30.0) -> int:
         """Exit code; what the agent itself printed must be nothing."""
-        printed, _ = self.process.communicate(timeout=timeout_s)
+        code, printed = self.leave(timeout_s)
         assert printed == b"", printed.decode()
-        return self.process.returncode
+        return code
+
+    def leave(self, timeout_s: float = 30.0) -> tuple[int, bytes]:
+        """Exit code and what the agent itself printed, for whoever could not be told."""
+        printed, _ = self.process.communicate(timeout=timeout_s)
+        return self.process.returncode, printed
 
 
 def with_code(module: str, code: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpurun.domain.ids import Revision
-from gpurun.domain.run import Verdict
+from gpurun.domain.run import Phase, Verdict
 from gpurun.flow import failpoints
 from tests.fakes.cloud import SlowCloud, SmallCloud
 from tests.fakes.parts import Script
@@ -64,6 +64,8 @@ async def lead_past(world, name):
             world.cloud.fail("create", "lost_unmade")
         case ["attempt", "last_words"]:
             world.agents.scripts = [NEVER_CLAIMS]
+        case ["attempt", "last_log"]:
+            world.agents.scripts = [Script(dies_in=Phase.RUNNING)]
         case ["stray", "describe"]:
             await world.start("01kdrun0000000000000000000")
             await world.run_until_over()

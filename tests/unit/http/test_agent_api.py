@@ -8,21 +8,17 @@ from functools import partial
 
 import httpx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from gpurun.adapters.store.attempts import AttemptTable
 from gpurun.domain.errors import PinNotFound, SourceUnavailable
 from gpurun.domain.run import AttemptState, Phase, Result, ResultKind
 from gpurun.http.agent_files import artifact_path
-from gpurun.http.agent_session import result_of
 from gpurun.http.asgi import Refusal
 from gpurun.http.callers import SCOPE_ATTEMPT
 from gpurun.http.server import build_app
 from gpurun.http.spec import build_spec
 from gpurun.run import tokens
-from gpurun.telemetry.redact import Masker
 from gpurun_agent import protocol
 from tests.unit.http.world import (
     ATTEMPT_ID,
@@ -553,42 +549,6 @@ async def test_a_path_with_escapes_is_read_once(world):
 
 
 # finish
-
-
-@pytest.mark.parametrize(
-    ("fields", "result"),
-    [
-        ({"result": "passed", "exit_code": "0", "reason": "exit"}, (ResultKind.PASSED, 0, "exit")),
-        ({"result": "passed", "exit_code": "1", "reason": "exit"}, (ResultKind.LOST, 1, "agent")),
-        ({"result": "passed", "reason": "exit"}, (ResultKind.LOST, None, "agent")),
-        ({"result": "failed", "exit_code": "137", "reason": "exit"}, (ResultKind.FAILED, 137, "exit")),
-        ({"result": "failed", "exit_code": "-9", "reason": "exit"}, (ResultKind.FAILED, -9, "exit")),
-        ({"result": "timeout", "reason": "max_duration"}, (ResultKind.TIMEOUT, None, "max_duration")),
-        ({"result": "cancelled", "reason": "asked"}, (ResultKind.CANCELLED, None, "asked")),
-        ({"result": "lost", "reason": "weights_mismatch"}, (ResultKind.LOST, None, "weights_mismatch")),
-        ({"result": "preempted", "reason": "exit"}, (ResultKind.LOST, None, "agent")),
-        ({"result": "great"}, (ResultKind.LOST, None, "agent")),
-        ({}, (ResultKind.LOST, None, "agent")),
-        ({"result": "failed", "exit_code": "9" * 10, "reason": "a b"}, (ResultKind.FAILED, None, "agent")),
-        ({"result": "failed", "exit_code": "x", "reason": "exit"}, (ResultKind.FAILED, None, "exit")),
-    ],
-)
-def test_results(fields, result):
-    found = result_of({name: value.encode() for name, value in fields.items()}, lambda: Masker([]))
-    assert (found.kind, found.exit_code, found.reason) == result
-
-
-@given(st.dictionaries(st.sampled_from(["result", "exit_code", "reason", "detail"]), st.binary(max_size=60)))
-def test_nothing_but_exit_code_zero_passes(fields):
-    found = result_of(fields, lambda: Masker([]))
-    assert found.kind is not ResultKind.PASSED or found.exit_code == 0
-
-
-def test_the_detail_is_masked_and_cleaned():
-    detail = b"\x1b[31mthe key hunter2-hunter2 \xff\n" + b"x" * 10_000
-    found = result_of({"result": b"lost", "detail": detail}, lambda: Masker([SecretStr("hunter2-hunter2")]))
-    assert found.detail.startswith("the key *************** \ufffd\n")
-    assert len(found.detail) == 4000
 
 
 async def test_finish_may_be_repeated_and_the_first_counts(world):

@@ -9,12 +9,14 @@ from gpurun.domain.offer import InstanceState, Preparation
 from gpurun.domain.run import AttemptState, Phase, Result, ResultKind, RunState
 from gpurun.run.decide_attempt import (
     Accepted,
+    AskLastLog,
     AskLastWords,
     AttemptFacts,
     AttemptIsOver,
     Destroy,
     Destroyed,
     LastWords,
+    LeftBehind,
     Look,
     Prepare,
     Rejected,
@@ -71,6 +73,12 @@ def destroying(**changes):
 
 def decide(attempt, at=START, run=RUN, **changes):
     return decide_attempt(attempt, run, facts(**changes), at)
+
+
+def ends(attempt, at=START, run=RUN, left=LeftBehind()):  # noqa: B008 - frozen
+    """The decision after the provider's log was read, which comes before every end that is not the agent's word."""
+    assert decide(attempt, at, run) == AskLastLog()
+    return decide(attempt, at, run, left_behind=left)
 
 
 def saved(decision):
@@ -286,7 +294,7 @@ def test_max_duration_counts_from_setup_and_the_agent_gets_thirty_seconds():
     at = later(minutes=35)
     row = saved(decide(replace(row, last_seen_at=at), at)).row
     assert (row.stop_asked_at, row.due_at) == (at, at + timedelta(seconds=30))
-    decision = decide(row, at + timedelta(seconds=30))
+    decision = ends(row, at + timedelta(seconds=30))
     assert moved(decision) == (AttemptState.DESTROYING, ResultKind.TIMEOUT, "max_duration")
 
 
@@ -294,7 +302,7 @@ def test_a_cancel_asks_the_agent_and_waits_thirty_seconds():
     row = saved(decide(live(), run=CANCELLED)).row
     assert (row.state, row.stop_asked_at, row.due_at) == (AttemptState.LIVE, START, later(seconds=30))
     assert moved(decide(row, later(seconds=29), CANCELLED))[0] is AttemptState.LIVE
-    assert moved(decide(row, later(seconds=30), CANCELLED)) == (
+    assert moved(ends(row, later(seconds=30), CANCELLED)) == (
         AttemptState.DESTROYING,
         ResultKind.CANCELLED,
         "asked",
@@ -305,7 +313,7 @@ def test_silence_is_lost_only_where_the_provider_does_not_say_running():
     silent = live(observed=InstanceState.UNKNOWN)
     assert saved(decide(silent, later(seconds=30))).row.due_at == later(seconds=60)
     assert moved(decide(silent, later(minutes=4)))[0] is AttemptState.LIVE
-    assert moved(decide(silent, later(minutes=5))) == (AttemptState.DESTROYING, ResultKind.LOST, "silent")
+    assert moved(ends(silent, later(minutes=5))) == (AttemptState.DESTROYING, ResultKind.LOST, "silent")
     assert moved(decide(live(), later(minutes=5)))[0] is AttemptState.LIVE
 
 
@@ -313,7 +321,7 @@ def test_silence_is_counted_from_when_agents_could_reach_us():
     silent = live(observed=InstanceState.UNKNOWN)
     up = later(minutes=4)
     assert moved(decide(silent, later(minutes=8), receiver_up_at=up))[0] is AttemptState.LIVE
-    assert moved(decide(silent, later(minutes=9), receiver_up_at=up))[0] is AttemptState.DESTROYING
+    assert decide(silent, later(minutes=9), receiver_up_at=up) == AskLastLog()
 
 
 @pytest.mark.parametrize(
@@ -321,13 +329,44 @@ def test_silence_is_counted_from_when_agents_could_reach_us():
     [
         (live(observed=InstanceState.EXITED), RUN, START, ResultKind.LOST, "host"),
         (live(observed_gone_at=START), RUN, START, ResultKind.LOST, "host"),
-        (live(hard_deadline=later(minutes=1)), RUN, later(minutes=1), ResultKind.TIMEOUT, "deadline"),
+        (live(hard_deadline=later(minutes=1)), RUN, later(seconds=80), ResultKind.TIMEOUT, "deadline"),
+        (
+            live(hard_deadline=later(minutes=1), observed=InstanceState.EXITED),
+            RUN,
+            later(minutes=1),
+            ResultKind.TIMEOUT,
+            "deadline",
+        ),
         (live(), replace(RUN, state=RunState.ENDED), START, ResultKind.LOST, "run_ended"),
         (live(tries=12), RUN, START, ResultKind.LOST, "engine"),
     ],
 )
 def test_what_else_ends_a_live_attempt(attempt, run, at, kind, reason):
-    assert moved(decide(attempt, at, run)) == (AttemptState.DESTROYING, kind, reason)
+    assert moved(ends(attempt, at, run)) == (AttemptState.DESTROYING, kind, reason)
+
+
+def test_the_instance_has_time_after_its_deadline_to_leave_something_behind():
+    waiting = saved(decide(live(hard_deadline=later(minutes=1)), later(seconds=79)))
+    assert (waiting.row.state, waiting.row.due_at) == (AttemptState.LIVE, later(seconds=80))
+
+
+@pytest.mark.parametrize(
+    "attempt", [live(observed=InstanceState.EXITED), live(hard_deadline=START - timedelta(hours=1))]
+)
+def test_what_the_agent_left_behind_is_the_result(attempt):
+    decision = ends(attempt, left=LeftBehind(PASSED))
+    assert moved(decision) == (AttemptState.DESTROYING, ResultKind.PASSED, "")
+    assert decision.result == PASSED
+
+
+def test_a_lost_end_says_that_the_log_may_be_incomplete():
+    assert ends(live(observed=InstanceState.EXITED)).result.detail.endswith("The log may be incomplete.")
+
+
+def test_a_result_that_came_meanwhile_counts_whatever_was_left_behind():
+    attempt = live(result=PASSED, observed=InstanceState.EXITED)
+    decision = decide(attempt, left_behind=LeftBehind(Result(kind=ResultKind.FAILED)))
+    assert moved(decision) == (AttemptState.DESTROYING, None, "")
 
 
 # destroying

@@ -18,12 +18,14 @@ from gpurun.domain.offer import InstanceState, Preparation
 from gpurun.domain.run import Attempt, AttemptState, Phase, Result, ResultKind, RunState, Verdict
 from gpurun.run.decide_attempt import (
     Accepted,
+    AskLastLog,
     AskLastWords,
     AttemptFacts,
     AttemptIsOver,
     Destroy,
     Destroyed,
     LastWords,
+    LeftBehind,
     Look,
     Prepare,
     Rejected,
@@ -53,6 +55,7 @@ CREATES = (
 )
 GOOD = ("accepted",) * 8
 SILENCE = LastWords("", "")
+NOTHING_LEFT = LeftBehind()
 
 
 @dataclass
@@ -154,7 +157,7 @@ class World(RuleBasedStateMachine):
             )
         )
 
-    def step_attempt(self, attempt, create="accepted", ready=True, destroyed=True, words=SILENCE):
+    def step_attempt(self, attempt, create="accepted", ready=True, destroyed=True, words=SILENCE, left=NOTHING_LEFT):
         facts = AttemptFacts(account=self.account, receiver_up_at=START)
         decision = decide_attempt(attempt, self.run, facts, self.now)
         if isinstance(decision, Prepare):
@@ -173,6 +176,8 @@ class World(RuleBasedStateMachine):
                 facts = replace(facts, found=alive)
             case AskLastWords():
                 facts = replace(facts, last_words=words)
+            case AskLastLog():
+                facts = replace(facts, left_behind=left)
             case Destroy():
                 assert attempt.instance_ref is not None
                 if destroyed:
@@ -250,7 +255,8 @@ class World(RuleBasedStateMachine):
     @rule(data=st.data(), create=st.sampled_from(CREATES), ready=st.booleans(), destroyed=st.booleans())
     def an_attempt_steps(self, data, create, ready, destroyed):
         words = data.draw(st.sampled_from([LastWords("", ""), LastWords("no_python", "No python3.")]))
-        self.step_attempt(data.draw(st.sampled_from(self.due())), create, ready, destroyed, words)
+        left = data.draw(st.sampled_from([NOTHING_LEFT, LeftBehind(Result(kind=ResultKind.FAILED, exit_code=1))]))
+        self.step_attempt(data.draw(st.sampled_from(self.due())), create, ready, destroyed, words, left)
 
     @initialize(
         rounds=st.sampled_from([0, 1, 1, 1, 2, 2]),

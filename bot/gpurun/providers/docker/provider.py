@@ -27,6 +27,8 @@ BOOT_TIMEOUT_S = 120
 """The image is there before create; what is left is the start of a container and of the agent."""
 LAST_LINES = 1000
 """The engine can only be asked for lines. A line is at most 16 KiB there, so that this is at most 16 MiB."""
+KEPT_BYTES = 32 * 1024 * 1024
+"""What it keeps at all of one container (`container.KEPT_LOG`)."""
 _HOST_FAULTS = (
     "nvidia-container-cli",
     "nvml",
@@ -178,7 +180,8 @@ def _all_of_ours(api: APIClient) -> list[dict[str, Any]]:
 
 
 def _last_output(api: APIClient, ref: str, max_bytes: int) -> bytes:
-    said: bytes = api.logs(ref, stdout=True, stderr=True, stream=False, follow=False, tail=LAST_LINES)
+    tail = "all" if max_bytes >= KEPT_BYTES else LAST_LINES
+    said: bytes = api.logs(ref, stdout=True, stderr=True, stream=False, follow=False, tail=tail)
     return said[max(0, len(said) - max_bytes) :]
 
 
