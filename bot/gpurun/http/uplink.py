@@ -108,13 +108,13 @@ class UnixUplinks:
         """One round of `keep`."""
         here = _attempt_folders(self._folder)
 
-        def read(tx: Tx) -> tuple[set[str], set[str]]:
-            live = {attempt.id for attempt in tx.live_attempts()}
+        def read(tx: Tx) -> tuple[frozenset[str], set[str]]:
+            live = tx.live_attempt_ids()
             # A folder whose attempt this store does not know belongs to somebody else.
             ended = {known for known in here - live if tx.attempt(known) is not None}
             return live, ended
 
-        live, ended = await store.read(read) if here else (set[str](), set[str]())
+        live, ended = await store.read(read) if here else (frozenset[str](), set[str]())
         for attempt_id in here & live:
             await self.open(attempt_id, "")
         for attempt_id in ended:

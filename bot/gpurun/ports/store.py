@@ -133,6 +133,10 @@ class AttemptRows(Protocol):
         """Not gone and not void."""
         ...
 
+    def live_attempt_ids(self) -> frozenset[str]:
+        """The same, cheaper."""
+        ...
+
     def save_attempt(self, attempt: Attempt, lease: Lease) -> bool: ...
 
     def send_create(self, lease: Lease) -> bool:
@@ -168,6 +172,10 @@ class AttemptRows(Protocol):
 
         `exit_code` is set once. A `disk` that was too much gives way only to one that says that the host is full.
         """
+        ...
+
+    def observed_again(self, attempt_ids: Sequence[str], *, at: datetime) -> None:
+        """A clean list said of all of these what was known. Wakes nobody."""
         ...
 
 

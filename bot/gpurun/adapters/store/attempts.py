@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, bindparam, select, update
+from sqlalchemy import ColumnElement, bindparam, or_, select, update
 
 from gpurun.adapters.store import tables
 from gpurun.adapters.store.base import NOW, Row, TransactionBase, Values, is_open
+from gpurun.adapters.store.codec import Moment
 from gpurun.domain.offer import DiskUse, InstanceState
 from gpurun.domain.run import Attempt, AttemptState, Phase, Result
 from gpurun.ports.store import Kind, Lease
@@ -34,6 +35,21 @@ _OF_RUN = select(tables.attempt).where(tables.attempt.c.run_id == bindparam("run
 _SAW = update(tables.attempt).where(_ID).values(last_seen_at=NOW)
 
 
+_LIVE_IDS = select(tables.attempt.c.id).where(tables.attempt.c.state.not_in((AttemptState.GONE, AttemptState.VOID)))
+_AT = bindparam("at_", type_=Moment())
+_OBSERVED_AGAIN = (
+    update(tables.attempt)
+    .where(
+        tables.attempt.c.id.in_(bindparam("ids_", expanding=True)),
+        or_(tables.attempt.c.observed_at.is_(None), tables.attempt.c.observed_at < _AT),
+    )
+    .values(observed_at=_AT)
+)
+
+MANY = 500
+"""Ids of one statement."""
+
+
 class AttemptTable(TransactionBase):
     """`ports.store.AttemptRows`."""
 
@@ -54,6 +70,9 @@ class AttemptTable(TransactionBase):
         if provider is not None:
             live = live.where(table.c.provider == provider)
         return tuple(map(_attempt, self._all(live.order_by(table.c.created_at, table.c.id))))
+
+    def live_attempt_ids(self) -> frozenset[str]:
+        return frozenset(self._connection.execute(_LIVE_IDS).scalars())
 
     def save_attempt(self, attempt: Attempt, lease: Lease) -> bool:
         values = {name: getattr(attempt, name) for name in _ENGINE_OWNED}
@@ -135,6 +154,11 @@ class AttemptTable(TransactionBase):
         quiet = {"observed_at"} if disk is not None and disk.is_too_much else {"observed_at", "disk"}
         if values.keys() - quiet:
             self.wake(Kind.ATTEMPT, attempt_id)
+
+    def observed_again(self, attempt_ids: Sequence[str], *, at: datetime) -> None:
+        for first in range(0, len(attempt_ids), MANY):
+            some = list(attempt_ids[first : first + MANY])
+            self._change_quietly(_OBSERVED_AGAIN, {"ids_": some, "at_": at})
 
     def _locked(self, attempt_id: str) -> Row | None:
         return self._one(select(tables.attempt).where(tables.attempt.c.id == attempt_id).with_for_update())

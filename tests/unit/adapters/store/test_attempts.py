@@ -337,3 +337,26 @@ async def test_the_exit_code_of_an_instance_is_set_once(store):
     await look(store, InstanceState.EXITED, 1, exit_code=0)
     await look(store, InstanceState.EXITED, 2)
     assert (await read(store)).exit_code == 137
+
+
+async def test_what_is_as_it_was_is_noted_for_many_at_once(store, clock):
+    names = [f"attempt-{number:04}" for number in range(1200)]
+    await store.write(lambda tx: [tx.add_attempt(an_attempt(name, name=name, run_id=name)) for name in names])
+    seen, earlier = clock.now() + timedelta(seconds=9), clock.now()
+    await store.write(lambda tx: tx.observed_again(names[1:], at=seen))
+    await store.write(lambda tx: tx.observed_again(names[1:2], at=earlier))
+    times = await store.read(lambda tx: [tx.attempt(name).observed_at for name in (names[0], names[1], names[-1])])
+    assert times == [None, seen, seen]
+
+
+async def test_ids_of_live_attempts(store):
+    states = {
+        "one": AttemptState.LIVE,
+        "two": AttemptState.GONE,
+        "three": AttemptState.VOID,
+        "four": AttemptState.UNSURE,
+    }
+    await store.write(
+        lambda tx: [tx.add_attempt(an_attempt(one, name=one, run_id=one, state=state)) for one, state in states.items()]
+    )
+    assert await store.read(lambda tx: tx.live_attempt_ids()) == {"one", "four"}
