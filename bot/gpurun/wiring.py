@@ -180,7 +180,7 @@ async def open_house(stack: AsyncExitStack, settings: Settings, folders: Folders
     )
     uplinks = UnixUplinks(AgentApi(http), folder=folders.state / "up", chance=chance)
     stack.push_async_callback(uplinks.aclose)
-    providers = await open_providers(stack, settings)
+    providers = await open_providers(stack, settings, folders)
     agent = agent_zip(folders.cache / "agent")
     services = EngineServices(
         store=store,
@@ -250,10 +250,10 @@ def _is_postgres(url: str) -> bool:
         return False
 
 
-async def open_providers(stack: AsyncExitStack, settings: Settings) -> Mapping[str, Provider]:
+async def open_providers(stack: AsyncExitStack, settings: Settings, folders: Folders) -> Mapping[str, Provider]:
     """Those that are configured. Raises UserError when one cannot be used."""
     opened: dict[str, Provider] = {}
-    for name, values in provider_values(settings).items():
+    for name, values in provider_values(settings, folders).items():
         provider = registry.open_provider(name, values)
         if isinstance(provider, registry.Broken):
             raise UserError(f"The provider {name} cannot be used: {provider.reason}")
@@ -262,13 +262,17 @@ async def open_providers(stack: AsyncExitStack, settings: Settings) -> Mapping[s
     return opened
 
 
-def provider_values(settings: Settings) -> Mapping[str, Mapping[str, object]]:
-    """What each provider is configured with. The local Docker Engine is the default and always there."""
+def provider_values(settings: Settings, folders: Folders) -> Mapping[str, Mapping[str, object]]:
+    """What each provider is configured with. The local Docker Engine is the default and always there.
+
+    All local runs of a user share one watchdog, which therefore lives beside their caches.
+    """
     return {
         "docker": {
             "docker_host": settings.docker_host,
             "usd_per_hour": settings.docker_usd_per_hour,
             "max_runs": settings.docker_max_runs,
+            "watchdog_folder": folders.cache / "watchdog",
         }
     }
 

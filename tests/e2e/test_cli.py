@@ -27,6 +27,7 @@ import pytest
 
 from ops.demo_model import demo_model
 from ops.local_services import CACHE, free_port
+from tests.docker.watchdogs import end_watchdogs
 from tests.fakes.hub import FakeHub
 
 pytestmark = pytest.mark.docker
@@ -96,7 +97,9 @@ def _install(database: Path) -> str:
 
 @pytest.fixture
 def desk(tmp_path, engine, base_images):
-    return Desk(tmp_path, engine, base_images.python)
+    desk = Desk(tmp_path, engine, base_images.python)
+    yield desk
+    end_watchdogs(desk.home / "watchdog")
 
 
 def read_until(process: subprocess.Popen[str], line: str) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from docker.api.client import APIClient
 
 LABEL_ATTEMPT = "gpurun.attempt"
+LABEL_WATCH = "gpurun.watch"
 PIDS_LIMIT = 4096
 KEPT_LOG = {"max-size": "16m", "max-file": "2"}
 """The engine keeps only what boot script and agent say; the job's output goes through the agent."""
@@ -103,10 +104,11 @@ def _seen_from_inside(uplink: Uplink) -> str:
     return f"unix:{UPLINK_PATH}/bot.sock" if uplink.kind == "unix" else uplink.address
 
 
-def labels(launch: Launch) -> dict[str, str]:
-    """For people with `docker ps`, and for `list_owned`."""
+def labels(launch: Launch, watch: str) -> dict[str, str]:
+    """For people with `docker ps`, for `list_owned`, and for the host watchdog whose mark `watch` is."""
     return {
         LABEL_ATTEMPT: launch.attempt_id,
+        **({LABEL_WATCH: watch} if watch else {}),
         "gpurun.install": launch.install,
         "gpurun.name": launch.name,
         "gpurun.deadline": str(int(launch.hard_deadline.timestamp())),
@@ -114,7 +116,7 @@ def labels(launch: Launch) -> dict[str, str]:
     }
 
 
-def create_container(api: APIClient, launch: Launch, limits: Limits, *, network: str) -> str:
+def create_container(api: APIClient, launch: Launch, limits: Limits, *, network: str, watch: str = "") -> str:
     """One request; the id. Vendor errors pass."""
     from docker.types import DeviceRequest, LogConfig, Mount
 
@@ -145,7 +147,7 @@ def create_container(api: APIClient, launch: Launch, limits: Limits, *, network:
         entrypoint=["/bin/sh", BOOT_PATH],
         working_dir=WORK_PATH,
         environment=environment(launch),
-        labels=labels(launch),
+        labels=labels(launch, watch),
         host_config=host_config,
         healthcheck={"test": ["NONE"]},
     )

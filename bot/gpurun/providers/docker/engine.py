@@ -29,6 +29,7 @@ class Engine:
     def __init__(self, docker_host: str) -> None:
         self._docker_host = docker_host
         self._client: APIClient | None = None
+        self._socket_path = ""
         self._lock = threading.Lock()
         self._threads: anyio.CapacityLimiter | None = None
 
@@ -55,6 +56,11 @@ class Engine:
                 self._client = self._connect()
             return self._client
 
+    @property
+    def socket_path(self) -> str:
+        """Where the engine that `client` connected to listens; empty before."""
+        return self._socket_path
+
     def _connect(self) -> APIClient:
         import docker.utils
         from docker.constants import DEFAULT_UNIX_SOCKET
@@ -67,7 +73,8 @@ class Engine:
                 "from here: engines on other hosts are not in this version.",
                 kind="invalid",
             )
-        _probe(address)
+        self._socket_path = _path_of(address)
+        _probe(self._socket_path)
         return docker.APIClient(**where, version="auto", timeout=READ_TIMEOUT_S)
 
     async def close(self) -> None:
@@ -78,13 +85,15 @@ class Engine:
             client.close()
 
 
-def _probe(base_url: str) -> None:
+def _path_of(address: str) -> str:
+    return "/" + address.partition("://")[2].lstrip("/")
+
+
+def _probe(socket_path: str) -> None:
     """Raises OSError when nobody listens: the SDK would leave its socket open then."""
-    scheme, _, path = base_url.partition("://")
-    if scheme in {"unix", "http+unix"}:
-        with socket.socket(socket.AF_UNIX) as probe:
-            probe.settimeout(READ_TIMEOUT_S)
-            probe.connect("/" + path.lstrip("/"))
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(READ_TIMEOUT_S)
+        probe.connect(socket_path)
 
 
 def vendor_errors() -> tuple[type[Exception], ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -18,6 +19,7 @@ from gpurun.providers.docker.engine import Engine, never_sent, status_of, transl
 from gpurun.providers.docker.network import ensure_network
 from gpurun.providers.docker.pull import Pulls
 from gpurun.providers.docker.ready_image import is_there, make_ready, name_on_engine, ready_name
+from gpurun.providers.docker.watchdog import HostWatchdog, Pace
 
 if TYPE_CHECKING:
     from docker.api.client import APIClient
@@ -50,6 +52,8 @@ class DockerConfig(BaseModel):
     max_runs: int = Field(default=2, ge=1)
     """Runs that share the machine; a job that does not say how much memory it needs gets this part of it."""
     network: str = "gpurun-jobs"
+    watchdog_folder: Path | None = None
+    """Where the host watchdog has its lock and its log. None: there is none."""
 
 
 class DockerProvider:
@@ -60,12 +64,15 @@ class DockerProvider:
     """It is on this machine or one hop away, and a list costs it a millisecond."""
     config_model = DockerConfig
 
-    def __init__(self, config: DockerConfig, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, config: DockerConfig, *, monotonic: Callable[[], float] = time.monotonic, pace: Pace | None = None
+    ) -> None:
         self._config = config
         self._monotonic = monotonic
         self._engine = Engine(config.docker_host)
         self._pulls = Pulls(self._engine, monotonic)
         self._host: tuple[float, Host] | None = None
+        self._watchdog = HostWatchdog(config.watchdog_folder, pace) if config.watchdog_folder else None
 
     async def offers(self, need: Resources) -> tuple[Offer, ...]:
         host = await self._engine.safe(self._read_host, to="describe its machine")
@@ -108,9 +115,8 @@ class DockerProvider:
             raise translated(exc, to=f"remove {ref[:12]}") from exc
 
     async def list_owned(self, prefix: str) -> tuple[Owned, ...]:
-        found = await self._engine.safe(_all_of_ours, to="list containers")
-        owned = (container.owned_from_list(item) for item in found)
-        return tuple(one for one in owned if one.name.startswith(prefix))
+        found = await self._engine.safe(lambda api: self._list(api, prefix), to="list containers")
+        return tuple(found)
 
     async def describe(self, ref: str) -> Owned | None:
         try:
@@ -142,11 +148,26 @@ class DockerProvider:
             self._host = (self._monotonic(), host)
         return self._host[1]
 
+    def _list(self, api: APIClient, prefix: str) -> list[Owned]:
+        owned = (container.owned_from_list(item) for item in _all_of_ours(api))
+        found = [one for one in owned if one.name.startswith(prefix)]
+        if found:
+            self._watch()  # also for those of a bot before us, or of a watchdog that somebody killed
+        return found
+
+    def _watch(self) -> str:
+        """The mark of the host watchdog, which is running then; empty without one."""
+        if self._watchdog is None:
+            return ""
+        self._watchdog.ensure(self._engine.socket_path)
+        return self._watchdog.mark
+
     def _create(self, api: APIClient, launch: Launch) -> str:
         """A numbered story, in a thread: 1 what create needs, 2 the one create, 3 start."""
         limits = self._before_create(api, launch)
         try:
-            ref = container.create_container(api, launch, limits, network=self._config.network)
+            network, watch = self._config.network, self._watch()
+            ref = container.create_container(api, launch, limits, network=network, watch=watch)
         except vendor_errors() as exc:
             found = _after_failed_create(api, launch, exc)
             ref = str(found["Id"])
