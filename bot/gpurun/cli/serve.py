@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import anyio
 import structlog
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from gpurun.cli.environment import read_settings
 from gpurun.cli.first_look import first_look
@@ -62,23 +62,26 @@ async def _stop_on_signal(stop: anyio.Event, web: _Web) -> None:
             web.should_exit = True
 
 
+def web_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+    """How uvicorn serves `app` here."""
+    return uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        lifespan="off",
+        timeout_graceful_shutdown=GRACE_S,
+    )
+
+
 class _Web(uvicorn.Server):
     """uvicorn, with the signals left to us."""
 
-    def __init__(self, app: FastAPI, settings: Settings, *, install: str) -> None:
-        super().__init__(
-            uvicorn.Config(
-                app,
-                host=settings.host,
-                port=settings.port,
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                lifespan="off",
-                timeout_graceful_shutdown=GRACE_S,
-            )
-        )
+    def __init__(self, app: ASGIApp, settings: Settings, *, install: str) -> None:
+        super().__init__(web_config(app, settings))
         self.stopped = anyio.Event()
         self._install = install
 

@@ -48,10 +48,29 @@ def header(scope: Scope, name: bytes) -> list[bytes]:
     return [value for key, value in scope["headers"] if key == name]
 
 
+def sole_headers(scope: Scope, names: frozenset[bytes]) -> dict[bytes, bytes]:
+    """Those of `names` (lower case) that occur exactly once, by name. One pass, for the hot path."""
+    found: dict[bytes, bytes] = {}
+    doubled: set[bytes] = set()
+    for key, value in scope["headers"]:
+        if key in names:
+            if key in found:
+                doubled.add(key)
+            found[key] = value
+    for key in doubled:
+        del found[key]
+    return found
+
+
 def declared_length(scope: Scope) -> int | None:
     """`Content-Length`; None when the body is chunked. The server has checked its form."""
     values = header(scope, b"content-length")
-    return int(values[0]) if values and values[0].isdigit() and len(values[0]) < 19 else None
+    return length_of(values[0]) if values else None
+
+
+def length_of(value: bytes) -> int | None:
+    """A `Content-Length` as a number; None for what is none."""
+    return int(value) if value.isdigit() and len(value) < 19 else None
 
 
 async def read_body(
@@ -64,6 +83,13 @@ async def read_body(
     length = declared_length(scope)
     if length is not None and length > limit:
         raise _too_large(limit)
+    return await read_undeclared(receive, limit=limit, timeout_s=timeout_s, came=came)
+
+
+async def read_undeclared(
+    receive: Receive, *, limit: int, timeout_s: float, came: Callable[[int], None] = lambda _: None
+) -> bytes:
+    """The same for a caller that has looked at `Content-Length`, or does not believe it."""
     try:
         async with asyncio.timeout(timeout_s):
             return await _whole_body(receive, limit, came)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated
 
 import msgspec
@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from gpurun.domain.delivery import Delivery
 from gpurun.domain.errors import PinNotFound
 from gpurun.domain.ids import RepoName
-from gpurun.http.asgi import ClientGone, Refusal, answer, declared_length, header, read_body, refuse
+from gpurun.http.asgi import ClientGone, Refusal, answer, length_of, read_undeclared, refuse, sole_headers
 from gpurun.ports.clock import Clock
 from gpurun.ports.store import Store
 
@@ -41,6 +41,15 @@ ACTIONS: dict[str, frozenset[str]] = {
     ),
 }
 """Events that become rows, by action. Everything else is answered and forgotten."""
+
+_LENGTH, _SIGNED, _DELIVERY_ID, _EVENT, _TYPE = (
+    b"content-length",
+    b"x-hub-signature-256",
+    b"x-github-delivery",
+    b"x-github-event",
+    b"content-type",
+)
+_HEADERS = frozenset({_LENGTH, _SIGNED, _DELIVERY_ID, _EVENT, _TYPE})
 
 _GUID = re.compile(rb"[0-9A-Za-z\-]{1,64}")
 _SIGNATURE = re.compile(rb"sha256=[0-9a-f]{64}")
@@ -106,8 +115,9 @@ class Webhook:
             raise Refusal(405, "Deliveries are POSTed.", headers=[(b"allow", b"POST")])
         if not self._keys:
             raise Refusal(503, "No webhook secret is set on this server (GPURUN_WEBHOOK_SECRET).")
-        body = await self._signed_body(scope, receive)
-        event, guid = _named(scope)
+        headers = sole_headers(scope, _HEADERS)
+        body = await self._signed_body(headers, receive)
+        event, guid = _named(headers)
         if event == "ping":
             return 200, b"pong\n"
         if event not in ACTIONS:
@@ -118,13 +128,13 @@ class Webhook:
         new = await self._store.accept(delivery)
         return 202, b"Accepted.\n" if new else b"Accepted before.\n"
 
-    async def _signed_body(self, scope: Scope, receive: Receive) -> bytes:
+    async def _signed_body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
         """The raw body, proved to be signed. Raises Refusal 413, 503, 401."""
-        length = declared_length(scope)
+        length = length_of(headers.get(_LENGTH, b""))
         if length is not None and length > MAX_BODY:
             raise Refusal(413, f"The body is larger than {MAX_BODY} bytes.")
-        signatures = header(scope, b"x-hub-signature-256")
-        if len(signatures) != 1 or not _SIGNATURE.fullmatch(signatures[0]):
+        signature = headers.get(_SIGNED, b"")
+        if not _SIGNATURE.fullmatch(signature):
             raise self._unsigned.tell()
         held = 0
 
@@ -137,10 +147,10 @@ class Webhook:
             self._buffered += n_bytes
 
         try:
-            body = await read_body(scope, receive, limit=MAX_BODY, timeout_s=BODY_TIMEOUT_S, came=came)
+            body = await read_undeclared(receive, limit=MAX_BODY, timeout_s=BODY_TIMEOUT_S, came=came)
         finally:
             self._buffered -= held
-        if not self._signed(body, signatures[0]):
+        if not self._signed(body, signature):
             raise self._unsigned.tell()
         return body
 
@@ -176,16 +186,16 @@ def sign(key: bytes, body: bytes) -> bytes:
     return b"sha256=" + hmac.digest(key, body, "sha256").hex().encode()
 
 
-def _named(scope: Scope) -> tuple[str, str]:
+def _named(headers: Mapping[bytes, bytes]) -> tuple[str, str]:
     """Event and delivery id of a signed request. Raises Refusal 400."""
-    guids, events, types = (header(scope, name) for name in (b"x-github-delivery", b"x-github-event", b"content-type"))
-    if len(guids) != 1 or not _GUID.fullmatch(guids[0]):
+    guid, event = headers.get(_DELIVERY_ID, b""), headers.get(_EVENT)
+    if not _GUID.fullmatch(guid):
         raise Refusal(400, "One X-GitHub-Delivery is needed.")
-    if len(events) != 1:
+    if event is None:
         raise Refusal(400, "One X-GitHub-Event is needed.")
-    if len(types) != 1 or types[0].split(b";", 1)[0].strip().lower() != b"application/json":
+    if headers.get(_TYPE, b"").split(b";", 1)[0].strip().lower() != b"application/json":
         raise Refusal(400, "Set the webhook's content type to application/json.")
-    return events[0].decode("latin-1"), guids[0].decode()
+    return event.decode("latin-1"), guid.decode()
 
 
 def _delivery(event: str, guid: str, body: bytes, clock: Clock) -> Delivery | None:

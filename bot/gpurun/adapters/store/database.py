@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -14,7 +14,9 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from gpurun.adapters.store.inbox import accept_on_sqlite
 from gpurun.adapters.store.transaction import Transaction
+from gpurun.domain.delivery import Delivery
 from gpurun.domain.errors import Bug, Transient
 from gpurun.ports.clock import Clock
 
@@ -88,6 +90,10 @@ class Database:
         savepoint.commit()
         return Done(value, transaction.news)
 
+    def accept(self, deliveries: Sequence[Delivery]) -> Done[list[bool]]:
+        """One commit; False for each whose GUID was there."""
+        return self.transact(lambda tx: tx.accept(deliveries))
+
     def view(self, fn: Callable[[Transaction], T]) -> T:
         """A snapshot; a write inside is an error."""
         with translated(), self._reader.begin() as connection:
@@ -111,6 +117,18 @@ class Database:
         self._reader.dispose()
 
 
+class SqliteDatabase(Database):
+    """With a short way for the hot path, which needs a clock."""
+
+    def accept(self, deliveries: Sequence[Delivery]) -> Done[list[bool]]:
+        assert self._clock is not None
+        with translated(), closing(self._writer.raw_connection()) as connection:
+            driver = connection.driver_connection
+            assert isinstance(driver, sqlite3.Connection)
+            fresh = accept_on_sqlite(driver, deliveries, self._clock.now())
+        return Done(fresh, any(fresh))
+
+
 def open_sqlite(path: Path, clock: Clock | None) -> Database:
     """One writing connection, a few reading ones."""
     url = URL.create("sqlite", database=str(path))
@@ -122,7 +140,7 @@ def open_sqlite(path: Path, clock: Clock | None) -> Database:
     # fail with "database is locked" whatever the timeout.
     event.listen(writer, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
     event.listen(reader, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
-    return Database(writer, reader, clock)
+    return SqliteDatabase(writer, reader, clock)
 
 
 def open_postgres(url: str, clock: Clock | None) -> Database:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import select
@@ -17,7 +20,10 @@ _INSERT = """
 INSERT INTO inbox (guid, event, action, installation_id, repo, number, body, received_at, due_at,
                    state, note, tries, last_error)
 """
-_ONE = _INSERT + "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'new', '', 0, '') ON CONFLICT (guid) DO NOTHING"
+_VALUES = "(?, ?, ?, ?, ?, ?, ?, ?, ?, 'new', '', 0, '')"
+_ONCE = " ON CONFLICT (guid) DO NOTHING"
+_TOGETHER: Mapping[int, str] = {n: f"{_INSERT}VALUES {', '.join([_VALUES] * n)}{_ONCE}" for n in (32, 16, 8, 4, 2, 1)}
+"""One statement for so many rows: each statement lets go of the interpreter and has to get it back."""
 _MANY = (
     _INSERT
     + """
@@ -28,6 +34,26 @@ ON CONFLICT (guid) DO NOTHING
 RETURNING guid
 """
 )
+
+
+def accept_on_sqlite(connection: sqlite3.Connection, deliveries: Sequence[Delivery], due_at: datetime) -> list[bool]:
+    """One transaction of its own; like `InboxTable.accept`, without what SQLAlchemy costs."""
+    rows = [_values(delivery, micros(due_at)) for delivery in deliveries]
+    cursor = connection.cursor()
+    try:
+        cursor.execute("BEGIN IMMEDIATE")
+        if _insert_together(cursor, rows) == len(rows):
+            fresh = [True] * len(rows)
+        else:  # which of them were there: rare enough to do it again
+            cursor.execute("ROLLBACK")
+            cursor.execute("BEGIN IMMEDIATE")
+            fresh = _insert_one_by_one(cursor, rows)
+        cursor.execute("COMMIT")
+        return fresh
+    finally:
+        cursor.close()
+        if connection.in_transaction:
+            connection.rollback()
 
 
 class InboxTable(TransactionBase):
@@ -69,11 +95,7 @@ class InboxTable(TransactionBase):
     def _accept_on_sqlite(self, rows: Sequence[tuple[Any, ...]]) -> list[bool]:
         cursor = self._connection.connection.cursor()
         try:
-            fresh = []
-            for row in rows:
-                cursor.execute(_ONE, row)
-                fresh.append(cursor.rowcount == 1)
-            return fresh
+            return _insert_one_by_one(cursor, rows)
         finally:
             cursor.close()
 
@@ -85,6 +107,25 @@ class InboxTable(TransactionBase):
             fresh.append(row[0] in made)
             made.discard(row[0])
         return fresh
+
+
+def _insert_together(cursor: Any, rows: Sequence[tuple[Any, ...]]) -> int:
+    """How many of them are new."""
+    made = at = 0
+    for size, statement in _TOGETHER.items():
+        while len(rows) - at >= size:
+            cursor.execute(statement, tuple(chain.from_iterable(rows[at : at + size])))
+            made += cursor.rowcount
+            at += size
+    return made
+
+
+def _insert_one_by_one(cursor: Any, rows: Sequence[tuple[Any, ...]]) -> list[bool]:
+    fresh = []
+    for row in rows:
+        cursor.execute(_TOGETHER[1], row)
+        fresh.append(cursor.rowcount == 1)
+    return fresh
 
 
 def _values(delivery: Delivery, due_at: int) -> tuple[Any, ...]:

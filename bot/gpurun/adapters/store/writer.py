@@ -164,7 +164,7 @@ class Writer:
     def _commit_group(self, group: Sequence[_Accepted]) -> None:
         deliveries = [item.delivery for item in group]
         try:
-            done = self._database.transact(lambda tx: tx.accept(deliveries))
+            done = self._database.accept(deliveries)
         except Exception as exc:  # noqa: BLE001 (the border of the thread: whoever waits gets it)
             if isinstance(exc, Bug) and len(group) > 1:
                 # One delivery that no row can hold must not take the others with it.

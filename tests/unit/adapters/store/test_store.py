@@ -248,14 +248,14 @@ async def test_transactions_that_block_each_other_are_run_again(postgres_url, cl
 async def test_a_burst_shares_few_commits(store_url, clock, chance, monkeypatch):
     async with make_store(store_url, clock, chance) as store:
         commits = 0
-        transact = store._here.database.transact
+        accept = store._here.database.accept
 
-        def counted(fn):
+        def counted(deliveries):
             nonlocal commits
             commits += 1
-            return transact(fn)
+            return accept(deliveries)
 
-        monkeypatch.setattr(store._here.database, "transact", counted)
+        monkeypatch.setattr(store._here.database, "accept", counted)
         answers = await asyncio.gather(*(store.accept(a_delivery(f"guid-{number}")) for number in range(600)))
         assert answers == [True] * 600
         assert 3 <= commits <= 10
