@@ -54,6 +54,10 @@ class Command:
                 self.code = _exit_code(status)
         return self.code is not None
 
+    def is_over(self) -> bool:
+        """True when the main process and everybody else of its session have ended."""
+        return self.poll() and not session_members(self._pid)
+
     def terminate(self) -> None:
         """Asks the whole session to end."""
         _kill_session(self._pid, _signal.SIGTERM)

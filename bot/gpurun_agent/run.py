@@ -36,6 +36,9 @@ HURRY_GRACE_S = 3.0
 REPORT_S = 4.0
 """For the last words after the deadline or after TERM. With HURRY_GRACE_S it leaves 3 s for the frames."""
 
+ORPHANS_TICK_S = 0.1
+"""Nobody tells us when a process ends that is not our own child."""
+
 SAME_MOMENT_S = 1.5
 """A cancel so close before the end of `max_duration` is the bot's own clock saying the same."""
 
@@ -277,11 +280,12 @@ class Run:
         return End(protocol.PASSED if code == 0 else protocol.FAILED, reason, detail, code)
 
     def _stop(self, command: Command, grace_s: float) -> None:
-        """TERM, some time, KILL."""
+        """TERM, some time, KILL. A shell ends at once, and what it started may be writing a checkpoint."""
         until = time.monotonic() + grace_s
         command.terminate()
-        while not command.poll() and time.monotonic() < until and not self._contact.revoked:
-            self._loop.tick(min(LONGEST_TICK_S, until - time.monotonic()))
+        while not command.is_over() and time.monotonic() < until and not self._contact.revoked:
+            longest_s = LONGEST_TICK_S if command.code is None else ORPHANS_TICK_S
+            self._loop.tick(min(longest_s, until - time.monotonic()))
             if self._loop.terminated:
                 until = min(until, self._terminated_at() + HURRY_GRACE_S)
         command.kill()

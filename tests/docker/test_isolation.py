@@ -18,7 +18,7 @@ def bench(docker_bench):
     return docker_bench
 
 
-async def test_no_capability_no_new_privileges_and_limits(bench, launches, base_images):
+async def test_b105_no_capability_no_new_privileges_and_limits(bench, launches, base_images):
     needs = Resources(memory_mib=200, cpus=1.5, shm_mib=96)
     launch = launches(base_images.python, "exec sleep 60", needs=needs)
     ref = await bench.up(launch)
@@ -35,7 +35,7 @@ async def test_no_capability_no_new_privileges_and_limits(bench, launches, base_
     assert host["LogConfig"] == {"Type": "json-file", "Config": {"max-size": "16m", "max-file": "2"}}
 
 
-async def test_a_job_that_says_nothing_shares_the_machine(bench, launches, base_images):
+async def test_b105_a_job_that_says_nothing_shares_the_machine(bench, launches, base_images):
     ref = await bench.up(launches(base_images.busybox, "exec sleep 60", needs=Resources()))
     host = bench.engine.inspect_container(ref)["HostConfig"]
     await bench.provider.destroy(ref)

@@ -120,7 +120,7 @@ async def test_a_file_that_is_no_text_is_refused(world: World):
     await world.expect_comment("refused")
 
 
-async def test_an_image_that_is_not_there_is_refused(world: World):
+async def test_b102_an_image_that_is_not_there_is_refused(world: World):
     name = world.image.split("@")[0]
     world.jobs(smoke={"run": "echo hi", "image": f"{name}@sha256:{'0' * 64}"})
     world.comment("/gpurun smoke")
@@ -223,7 +223,7 @@ async def test_the_same_delivery_twice_is_one_run(world: World):
 
 
 @pytest.mark.parametrize("kind", ["entrypoint", "user_1000", "busybox_shell"])
-async def test_images_of_other_shapes(tmp_path, base_images, kind):
+async def test_b103_images_of_other_shapes(tmp_path, base_images, kind):
     async with open_world(tmp_path, image=getattr(base_images, kind)) as world:
         world.jobs(smoke={"setup": "echo set up > out.txt", "run": "cat out.txt; id -u", "artifacts": ["*.txt"]})
         world.comment("/gpurun smoke")

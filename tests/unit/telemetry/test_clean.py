@@ -28,6 +28,8 @@ from gpurun.telemetry.clean import MAX_LINE_BYTES, clean, whole_lines
         (b"caf\xe9 \xff\n", "caf\ufffd \ufffd\n"),
         (b"windows\r\nlines\r\n", "windows\nlines\n"),
         (b" 1%\r 50%\r100%\n", "100%\n"),
+        (b"\r  0%|\r100%|\x1b[31mERR\x1b[0m \x1b]8;;http://x\x07link\x1b]8;;\x07\n", "100%|ERR link\n"),
+        (b"\xff\xfe\x00\x80 ok\n", "\ufffd\ufffd\ufffd ok\n"),
         (b" 1%\r 50%\r\n", " 50%\n"),
         (b"half\rway", "way"),
         ("👩\u200d💻 ok\n".encode(), "👩\u200d💻 ok\n"),
