@@ -15,11 +15,12 @@ from rich.text import Text
 from gpurun.adapters.local.checkout import LocalState
 from gpurun.domain.ids import CommitSha
 from gpurun.domain.run import Phase, RunState, Verdict
+from gpurun.domain.text import clean
 from gpurun.report.facts import RunFacts
 from gpurun.report.headline import status
 from gpurun.report.terminal import RunResult, render_terminal, run_result
 from gpurun.report.text import duration
-from gpurun.telemetry.clean import clean, whole_lines
+from gpurun.telemetry.clean import whole_lines
 
 DIRTY_SHOWN = 3
 PEEK_BYTES = 4096

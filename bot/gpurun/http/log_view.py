@@ -8,10 +8,11 @@ from functools import partial
 
 from gpurun.domain.run import Attempt, Run
 from gpurun.domain.stream import StreamName
+from gpurun.domain.text import clean
 from gpurun.http.run_view import has_ended
 from gpurun.ports.clock import Clock
 from gpurun.ports.store import Store, Tx
-from gpurun.telemetry.clean import clean, whole_lines
+from gpurun.telemetry.clean import whole_lines
 
 WINDOW_BYTES = 256 * 1024
 FOLLOW_EVERY_S = 0.25

@@ -24,12 +24,12 @@ from starlette.routing import Route
 
 from gpurun.domain.run import Attempt, Run, RunState
 from gpurun.domain.stream import Artifact, StreamName
+from gpurun.domain.text import clean
 from gpurun.http import log_view
 from gpurun.http.metrics_view import MetricsViews
 from gpurun.http.run_view import RunView, revision, run_view, size_text
 from gpurun.http.services import HttpServices
 from gpurun.ports.store import Tx
-from gpurun.telemetry.clean import clean
 
 FIRST_LOG_BYTES = 32 * 1024
 """Of the log in the page itself; the script or the links bring the rest."""

@@ -8,8 +8,9 @@ from datetime import datetime
 from gpurun.domain.plan import ModelPin
 from gpurun.domain.run import Attempt, Phase, Run
 from gpurun.domain.telemetry import Cost, GpuSummary, Series, Summary
+from gpurun.domain.text import clean
 from gpurun.report.facts import RunFacts
-from gpurun.report.text import between, clean, code, cut, duration, fenced, link, prose, size, table, usd
+from gpurun.report.text import between, code, cut, duration, fenced, link, prose, size, table, usd
 
 MAX_ROWS = 20
 """Models, artifacts and GPUs that are listed; the run page has all."""

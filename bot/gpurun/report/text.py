@@ -9,17 +9,8 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta
 
-_ESCAPES = re.compile(
-    r"""
-      (?: \x1b\[ | \x9b ) [0-?]* [ -/]* [@-~]                                          # CSI
-    | (?: \x1b[\]PX^_] | [\x90\x98\x9d-\x9f] ) [^\x07\x1b\x9c\n]* (?: \x07 | \x1b\\ | \x9c )?  # OSC and its kin
-    | \x1b [ -/]* [0-~]?
-    """,
-    re.VERBOSE,
-)
-_UNSEEN = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
-)
+from gpurun.domain.text import clean
+
 _MARKDOWN = re.compile(r"([\\`*_\[\]#|~$<>])")
 _REFERENCES = (
     (re.compile(r"(?<![A-Za-z0-9])@(?=[\w-])"), "@\u200b"),  # mentions; `name@sha256:…` is none
@@ -29,16 +20,6 @@ _REFERENCES = (
     (re.compile(r"\b(www)\.", re.IGNORECASE), "\\1\u200b."),
 )
 _CODE = re.compile(r"`([^`\n]+)`")
-
-
-def clean(text: str | bytes) -> str:
-    """Lines of plain text: no escape sequences, control or direction characters; a carriage return starts anew."""
-    if isinstance(text, bytes):
-        text = text.decode("utf-8", "replace")
-    text = _UNSEEN.sub("", _ESCAPES.sub("", text.replace("\r\n", "\n")))
-    if "\r" not in text:
-        return text
-    return "\n".join(next((part for part in reversed(line.split("\r")) if part), "") for line in text.split("\n"))
 
 
 def one_line(text: str, max_bytes: int = 1000) -> str:

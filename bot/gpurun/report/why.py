@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 
 from gpurun.domain.run import Run, Verdict
+from gpurun.domain.text import clean
 from gpurun.report.facts import RunFacts
-from gpurun.report.text import clean, duration, one_line
+from gpurun.report.text import duration, one_line
 
 _EXIT_WORDS = {
     126: "a file was found and cannot be executed; `chmod +x` it, or name its interpreter",

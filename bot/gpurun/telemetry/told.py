@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from gpurun.domain.run import Result, ResultKind
-from gpurun.telemetry.clean import clean
+from gpurun.domain.text import clean
 from gpurun_agent import protocol
 
 MAX_TEXT = 300

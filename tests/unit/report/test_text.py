@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from gpurun.domain.run import ResultKind, Verdict
+from gpurun.domain.text import clean
 from gpurun.report.facts import RunFacts
-from gpurun.report.text import clean, code, cut, duration, fenced, plain, prose, size, usd
+from gpurun.report.text import code, cut, duration, fenced, plain, prose, size, usd
 from gpurun.report.why import why
 from tests.unit.report.situations import FULL, ended, with_result
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpurun.telemetry.clean import MAX_LINE_BYTES, clean, whole_lines
+from gpurun.domain.text import clean
+from gpurun.telemetry.clean import MAX_LINE_BYTES, whole_lines
 
 
 @pytest.mark.parametrize(
