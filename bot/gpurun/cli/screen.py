@@ -20,7 +20,7 @@ from gpurun.report.facts import RunFacts
 from gpurun.report.headline import status
 from gpurun.report.terminal import RunResult, render_terminal, run_result
 from gpurun.report.text import duration
-from gpurun.telemetry.clean import whole_lines
+from gpurun.telemetry.clean import clean_whole_lines, whole_lines
 
 DIRTY_SHOWN = 3
 PEEK_BYTES = 4096
@@ -70,7 +70,7 @@ class _Lines:
         data = self._kept + piece
         cut = whole_lines(data)
         self._kept = data[cut:]
-        return clean(data[:cut])
+        return clean_whole_lines(data[:cut])
 
     def rest(self) -> str:
         data, self._kept = self._kept, b""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from string import whitespace
 
 from gpurun.domain.errors import Bug
 from gpurun.domain.run import Attempt, Run
@@ -14,6 +15,12 @@ from gpurun.telemetry.summarise import summarise
 
 METRICS_BYTES = 4 * 1024 * 1024
 """The last hours of metrics (a line a second); what a report's figures are drawn from."""
+
+
+BLANK_BYTES = 16 * 1024 * 1024
+"""Of white space at the end of a log that are looked through for what came before."""
+WINDOW_BYTES = 1024 * 1024
+_BLANK = b"\0" + whitespace.encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +46,7 @@ def gather(tx: Tx, run_id: str, links: Links) -> RunFacts:
         run=run,
         now=now,
         attempts=attempts,
-        log_tail=_tail(tx, last, StreamName.LOG, LOG_TAIL_BYTES),
+        log_tail=_log_tail(tx, last, log_size),
         log_size=log_size,
         summary=summarise(_tail(tx, last, StreamName.METRICS, METRICS_BYTES)) if last else None,
         costs=tuple(cost for cost in costs if cost is not None),
@@ -53,6 +60,23 @@ def gather(tx: Tx, run_id: str, links: Links) -> RunFacts:
 def run_page(run: Run, public_url: str) -> str:
     """Its address with the read key; empty when this process serves no pages."""
     return f"{public_url}/runs/{run.id}?key={run.read_key}" if public_url else ""
+
+
+def _log_tail(tx: Tx, attempt: Attempt | None, size: int) -> bytes:
+    """The end of the log; when it is white space, the end of what was said before."""
+    tail = _tail(tx, attempt, StreamName.LOG, LOG_TAIL_BYTES)
+    if attempt is None or tail.rstrip(_BLANK):
+        return tail
+    end = size - len(tail)
+    while end > max(0, size - BLANK_BYTES):
+        start = max(0, end - WINDOW_BYTES)
+        said = tx.read_stream(attempt.id, StreamName.LOG, offset=start, max_bytes=end - start).rstrip(_BLANK)
+        if said:
+            end = start + len(said)
+            start = max(0, end - LOG_TAIL_BYTES)
+            return tx.read_stream(attempt.id, StreamName.LOG, offset=start, max_bytes=end - start)
+        end = start
+    return tail
 
 
 def _tail(tx: Tx, attempt: Attempt | None, name: StreamName, max_bytes: int) -> bytes:

@@ -12,7 +12,7 @@ from gpurun.domain.text import clean
 from gpurun.http.run_view import has_ended
 from gpurun.ports.clock import Clock
 from gpurun.ports.store import Store, Tx
-from gpurun.telemetry.clean import whole_lines
+from gpurun.telemetry.clean import clean_whole_lines, whole_lines
 
 WINDOW_BYTES = 256 * 1024
 FOLLOW_EVERY_S = 0.25
@@ -40,6 +40,15 @@ class LogPiece:
         if self.ended and self.at_end:
             return self.data
         return self.data[: whole_lines(self.data)]
+
+    @property
+    def text(self) -> str:
+        """`lines` as people see them."""
+        return self.shown(self.lines)
+
+    def shown(self, lines: bytes) -> str:
+        """The same for the end of `lines`."""
+        return clean(lines) if self.ended and self.at_end else clean_whole_lines(lines)
 
     @property
     def next(self) -> int:
@@ -75,7 +84,7 @@ async def cleaned(store: Store, run_id: str, number: int | None, offset: int) ->
         if piece.at_end:
             yield clean(piece.data).encode()
             return
-        yield clean(piece.lines).encode()
+        yield piece.text.encode()
         offset = piece.next
 
 
@@ -85,7 +94,7 @@ async def followed(store: Store, clock: Clock, run_id: str, number: int | None, 
         if number is None and piece.attempt:
             number = piece.attempt.number
         if piece.lines:
-            yield clean(piece.lines).encode()
+            yield piece.text.encode()
             offset = piece.next
         elif piece.ended:
             return

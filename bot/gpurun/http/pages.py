@@ -118,7 +118,7 @@ class Pages:
         run, _ = await self._opened(request)
         piece = await self._piece(run, _number(request), _offset(request))
         facts = {
-            "text": clean(piece.lines),
+            "text": piece.text,
             "partial": clean(piece.partial),
             "next": piece.next,
             "more": not piece.at_end,
@@ -195,7 +195,7 @@ class Pages:
         lines = piece.lines
         if start:
             lines = lines[lines.find(b"\n") + 1 :]
-        return clean(lines), piece.next
+        return piece.shown(lines), piece.next
 
     async def _piece(self, run: Run, number: int | None, offset: int) -> log_view.LogPiece:
         piece = await self._store.read(lambda tx: log_view.read_piece(tx, run.id, number, offset))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from itertools import groupby
 
 from gpurun.domain.plan import ModelPin
 from gpurun.domain.run import Attempt, Phase, Run
@@ -17,6 +18,8 @@ MAX_ROWS = 20
 LOG_LINES = 50
 LOG_BYTES = 24_000
 LINE_BYTES = 1_000
+MAX_BLANK_LINES = 2
+"""Of more together only one is shown."""
 
 CONFIG_PATH = ".gpurun.yml"
 
@@ -229,11 +232,11 @@ def config_line(run: Run) -> str:
 def log(facts: RunFacts) -> tuple[str, str]:
     """What is shown (`Log, last 3 lines of 4.5 MB`) and the fenced lines; both empty without a log.
 
-    The end always stays.
+    The end always stays. Of many empty lines together one is shown.
     """
     if not facts.log_size:
         return "", ""
-    lines = clean(facts.log_tail).rstrip("\n").split("\n")
+    lines = _squeezed(clean(facts.log_tail).rstrip("\n").split("\n"))
     whole = len(facts.log_tail) >= facts.log_size
     shown = _last_lines(lines)
     if whole and len(shown) == len(lines):
@@ -241,6 +244,14 @@ def log(facts: RunFacts) -> tuple[str, str]:
     else:
         about = f"Log, last {len(shown)} line{'s' if len(shown) != 1 else ''} of {size(facts.log_size)}"
     return about, fenced("\n".join(shown))
+
+
+def _squeezed(lines: list[str]) -> list[str]:
+    kept: list[str] = []
+    for blank, group in groupby(lines, key=lambda line: not line.strip()):
+        run = list(group)
+        kept += run[:1] if blank and len(run) > MAX_BLANK_LINES else run
+    return kept
 
 
 def _last_lines(lines: list[str]) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpurun.domain.text import clean
+
 MAX_LINE_BYTES = 64 * 1024
 """A line without an end is shown in pieces of this size."""
 
@@ -12,14 +14,19 @@ _ESCAPE_TAIL_BYTES = 256
 def whole_lines(data: bytes) -> int:
     """How much of the beginning of `data` can be cleaned now without looking at what follows.
 
-    Up to its last newline. A line longer than `MAX_LINE_BYTES` is cut at a carriage return, or where neither a
-    character nor an escape sequence is split.
+    Up to its last newline. A line longer than `MAX_LINE_BYTES` is cut at a carriage return that something follows, or
+    where neither a character nor an escape sequence is split.
     """
     newline = data.rfind(b"\n") + 1
     if newline or len(data) < MAX_LINE_BYTES:
         return newline
-    returned = data.rfind(b"\r") + 1
+    returned = data.rfind(b"\r", 0, len(data) - 1) + 1
     return returned or _between_characters(data)
+
+
+def clean_whole_lines(data: bytes) -> str:
+    """The text of `data`, which `whole_lines` cut off: of a line that starts anew behind the cut nothing is seen."""
+    return "" if data.endswith(b"\r") and b"\n" not in data else clean(data)
 
 
 def _between_characters(data: bytes) -> int:

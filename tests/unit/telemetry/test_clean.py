@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpurun.domain.text import clean
-from gpurun.telemetry.clean import MAX_LINE_BYTES, whole_lines
+from gpurun.telemetry.clean import MAX_LINE_BYTES, clean_whole_lines, whole_lines
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_nothing_that_steers_a_terminal_or_the_order_of_letters_is_left(data):
 def test_whole_lines_read_the_same_in_pieces(parts):
     data = b"".join(parts)
     cut = whole_lines(data)
-    assert clean(data[:cut]) + clean(data[cut:]) == clean(data)
+    assert clean_whole_lines(data[:cut]) + clean(data[cut:]) == clean(data)
 
 
 def test_a_line_waits_for_its_end():
@@ -66,6 +66,19 @@ def test_a_line_without_end_is_cut_between_characters():
     assert whole_lines(b"x" * MAX_LINE_BYTES + "é".encode()) == MAX_LINE_BYTES + 2
     assert whole_lines(b"x" * MAX_LINE_BYTES + b"\x1b[3") == MAX_LINE_BYTES
     assert whole_lines(b"x" * MAX_LINE_BYTES + b"\r1%") == MAX_LINE_BYTES + 1
+    assert whole_lines(b"x" * MAX_LINE_BYTES + b"\r1%\r") == MAX_LINE_BYTES + 1
+
+
+def test_b100_a_progress_bar_of_megabytes_is_one_line_in_pieces_too():
+    bar = b"".join(b"\r %d of 50000" % number for number in range(50_001))
+    for log in (bar, bar + b"\r", bar + b"\ndone\n"):
+        kept, shown = b"", ""
+        for at in range(0, len(log), 100_000):
+            data = kept + log[at : at + 100_000]
+            cut = whole_lines(data)
+            kept, shown = data[cut:], shown + clean_whole_lines(data[:cut])
+            assert len(kept) < MAX_LINE_BYTES
+        assert shown + clean(kept) == clean(log)
 
 
 def test_many_broken_escapes_take_linear_time():
