@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from gpurun.domain.errors import Bug, GpurunError, PinNotFound
-from gpurun.domain.forge import Check, Comment, GitSource, Permission, PullRequest, RepoRef
+from gpurun.domain.forge import Check, Comment, GitSource, NotFetched, Permission, PullRequest, RepoRef
 from gpurun.domain.ids import CommitSha, ImageRef, RepoName, Revision, TreeSha
 from gpurun.domain.offer import Uplink
 from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
@@ -27,7 +27,9 @@ class FakeGit:
     errors: list[GpurunError] = field(default_factory=list)
     """Raised first, one a call."""
 
-    async def fetch(self, source: GitSource, repo: RepoName, sha: CommitSha) -> TreeSha:
+    async def fetch(
+        self, source: GitSource, repo: RepoName, sha: CommitSha, *, skip: Collection[NotFetched] = ()
+    ) -> TreeSha:
         _raise_next(self.errors)
         try:
             return self.trees[sha]

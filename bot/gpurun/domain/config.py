@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidat
 
 from gpurun.domain.command import RESERVED_WORDS
 from gpurun.domain.errors import PinNotFound
+from gpurun.domain.forge import NotFetched
 from gpurun.domain.ids import ImageRef, JobName, Revision
 from gpurun.domain.plan import ModelSpec, Resources
 from gpurun.domain.quantity import GpuNeed, duration_s, gpu_need, least_cpus, least_size_mib, quoted, size_mib
@@ -28,13 +29,14 @@ PLANNED_KEYS: Mapping[str, frozenset[str]] = {
     "job": frozenset(
         {
             *("trigger", "paths", "skip_if_only_changed", "build", "setup_inputs", "workdir", "secrets", "datasets"),
-            *("providers", "retry", "checkpoint", "matrix", "assert", "required", "concurrency", "checkout"),
+            *("providers", "retry", "checkpoint", "matrix", "assert", "required", "concurrency"),
             *("merge_queue", "kind"),
         }
     ),
     "limits": frozenset({"max_price", "max_cost", "idle"}),
     "model": frozenset({"include"}),
     "resources": frozenset(),
+    "checkout": frozenset(),
 }
 """Keys of the planned schema that this version does not act on, by the place where they stand."""
 
@@ -146,6 +148,14 @@ def _shell(text: str) -> str:
     return text
 
 
+def _skip(text: str) -> str:
+    if text == "fetch":
+        raise ValueError("'fetch' is not in this version. Write skip, or put the files where the job can get them")
+    if text != "skip":
+        raise ValueError(f"{quoted(text)} is no answer here. Write skip, or delete the line")
+    return text
+
+
 def _schema(kind: str | list[str], **more: Any) -> WithJsonSchema:
     return WithJsonSchema({"type": kind, **more})
 
@@ -165,6 +175,7 @@ Duration = Annotated[int, _read(duration_s), _schema("string", pattern="^[0-9]+(
 Gpu = Annotated[GpuNeed, _read(gpu_need), _schema(["string", "integer"])]
 Cpus = Annotated[float, _read(least_cpus), _schema(["string", "number"])]
 LeastSize = Annotated[int, _read(least_size_mib), _schema("string", pattern=r"^[0-9]+(MB|GB|TB)(\.\.)?$")]
+Skip = Annotated[str, _read(_skip), WithJsonSchema({"const": "skip"})]
 Size = Annotated[int, _read(size_mib), _schema("string", pattern="^[0-9]+(MB|GB|TB)$")]
 
 
@@ -199,6 +210,15 @@ class ResourceKeys(_Part):
     """Size of `/dev/shm`; data loaders with workers need more than Docker's 64MB."""
 
 
+class CheckoutKeys(_Part):
+    """What of the commit the job does without. A commit that points to more than its own files is refused otherwise."""
+
+    lfs: Skip | None = Field(default=None, examples=["skip"])
+    """`skip`: files of git LFS stay the pointers that the commit holds."""
+    submodules: Skip | None = Field(default=None, examples=["skip"])
+    """`skip`: submodules stay empty folders."""
+
+
 class LimitKeys(_Part):
     """What stops the job."""
 
@@ -224,6 +244,8 @@ class JobKeys(_Part):
     """What the job needs. Without it no GPU is asked for."""
     limits: LimitKeys = Field(default_factory=LimitKeys)
     """What stops the job."""
+    checkout: CheckoutKeys = Field(default_factory=CheckoutKeys)
+    """What of the commit the job does without."""
     artifacts: tuple[Artifact, ...] = Field(default=(), max_length=MAX_ARTIFACTS, examples=['["out/**"]'])
     """Files to keep: patterns under the work folder. Only regular files; symbolic links are not followed."""
 
@@ -261,6 +283,11 @@ class Job(JobKeys):
             disk_mib=self.resources.disk or 0,
             shm_mib=self.resources.shm_size or 0,
         )
+
+    def skipped(self) -> frozenset[NotFetched]:
+        """What of the commit the job does without."""
+        wanted = {NotFetched.LFS: self.checkout.lfs, NotFetched.SUBMODULES: self.checkout.submodules}
+        return frozenset(what for what, answer in wanted.items() if answer)
 
     @property
     def max_duration_s(self) -> int:

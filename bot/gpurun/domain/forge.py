@@ -87,6 +87,15 @@ Conclusion = Literal["success", "failure", "timed_out", "cancelled", "action_req
 """Never neutral or skipped: GitHub lets both pass a required check."""
 
 
+class NotFetched(StrEnum):
+    """What a commit may point to and a run never gets: the source is the commit's own objects."""
+
+    LFS = "lfs"
+    """Files of git LFS: a pointer of three lines stands in their place."""
+    SUBMODULES = "submodules"
+    """Other repositories: an empty folder stands in their place."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Annotation:
     """One line of a file to point at."""

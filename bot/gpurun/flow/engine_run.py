@@ -127,7 +127,7 @@ class RunSteps:
                 )
                 tree = await edges.call(
                     failpoints.RUN_GIT_FETCH,
-                    lambda: self._s.git.fetch(source, run.repo.name, run.sha),
+                    lambda: self._s.git.fetch(source, run.repo.name, run.sha, skip=job.skipped()),
                     timeout_s=FETCH_TIMEOUT_S,
                 )
                 pins = replace(pins, tree=tree)

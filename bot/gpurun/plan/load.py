@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 
 from gpurun.domain.config import (
     PLANNED_KEYS,
+    CheckoutKeys,
     Config,
     File,
     JobKeys,
@@ -34,9 +35,10 @@ _KEYS = {
     "job": tuple(JobKeys.model_fields),
     "limits": tuple(LimitKeys.model_fields),
     "resources": tuple(ResourceKeys.model_fields),
+    "checkout": tuple(CheckoutKeys.model_fields),
     "model": tuple(ModelKeys.model_fields),
 }
-_MERGED = ("env", "resources", "limits")
+_MERGED = ("env", "resources", "limits", "checkout")
 
 _MEANT = {
     "command": "run",

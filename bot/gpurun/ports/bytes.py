@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from typing import Protocol
 
-from gpurun.domain.forge import GitSource
+from gpurun.domain.forge import GitSource, NotFetched
 from gpurun.domain.ids import CommitSha, ImageRef, RepoName, Revision, TreeSha
 from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
 
@@ -13,10 +13,13 @@ from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
 class Git(Protocol):
     """A bare mirror on the bot's disk."""
 
-    async def fetch(self, source: GitSource, repo: RepoName, sha: CommitSha) -> TreeSha:
+    async def fetch(
+        self, source: GitSource, repo: RepoName, sha: CommitSha, *, skip: Collection[NotFetched] = ()
+    ) -> TreeSha:
         """The exact commit is in the mirror afterwards; its tree id. Idempotent.
 
-        Raises: PinNotFound (the remote has no such commit), SourceUnavailable.
+        Raises: PinNotFound (the remote has no such commit, or it points to what is not fetched and not in `skip`),
+        SourceUnavailable.
         """
         ...
 

@@ -77,7 +77,7 @@ class TarGit:
     broken: Transient | PinNotFound | None = None
     asked: list[tuple[str, str]] = field(default_factory=list)
 
-    async def fetch(self, source: object, repo: str, sha: str) -> TreeSha:
+    async def fetch(self, source: object, repo: str, sha: str, *, skip: object = ()) -> TreeSha:
         raise AssertionError("nothing is fetched while an agent waits")
 
     async def archive(self, repo: str, sha: str) -> AsyncIterator[bytes]:

@@ -9,6 +9,7 @@ from inline_snapshot import snapshot
 from gpurun.domain.command import RESERVED_WORDS
 from gpurun.domain.config import PLANNED_KEYS, Config
 from gpurun.domain.errors import ConfigError, NotInThisVersion
+from gpurun.domain.forge import NotFetched
 from gpurun.domain.plan import Resources
 from gpurun.plan.load import check, explain, job_names, load, resources_line
 
@@ -302,7 +303,7 @@ def test_explain_quotes_the_line_with_a_caret():
 .gpurun.yml:6:5: unknown key `comand`; did you mean `run`?
 6 |     comand: x
   |     ^
-Allowed here: `image`, `setup`, `run`, `env`, `models`, `resources`, `limits`, `artifacts`.\
+Allowed here: `image`, `setup`, `run`, `env`, `models`, `resources`, `limits`, `checkout`, `artifacts`.\
 """
     )
 
@@ -544,3 +545,16 @@ def test_b105_a_size_of_shared_memory_that_is_none_says_how_to_write_one(text):
     assert f"6:27 `jobs.smoke.resources.shm_size`: '{text}' is no size | Write 512MB, 24GB or 1TB." in refused(
         HEAD + f"    resources: {{shm_size: '{text}'}}\n"
     )
+
+
+def test_b108_what_a_job_does_without_is_written_and_nothing_else_is_taken():
+    assert job().skipped() == frozenset()
+    assert job("    checkout: {lfs: skip}\n").skipped() == {NotFetched.LFS}
+    both = load(HEAD + "defaults: {checkout: {submodules: skip}}\n" + "").jobs["smoke"]
+    assert both.skipped() == {NotFetched.SUBMODULES}
+    assert load(HEAD + "    checkout: {lfs: skip}\ndefaults: {checkout: {submodules: skip}}\n").jobs[
+        "smoke"
+    ].skipped() == set(NotFetched)
+    assert "'fetch' is not in this version" in refused(HEAD + "    checkout: {lfs: fetch}\n")
+    assert "'false' is no answer here | Write skip" in refused(HEAD + "    checkout: {submodules: false}\n")
+    assert "6:16 unknown key `lsf`; did you mean `lfs`?" in refused(HEAD + "    checkout: {lsf: skip}\n")

@@ -9,12 +9,14 @@ import fcntl
 import os
 import re
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
+from gpurun.adapters.git.missing import find_missing, require_whole
 from gpurun.adapters.git.process import PIECE_BYTES, Ended, end, isolated_environment, run_git, start_git
 from gpurun.domain.errors import PinNotFound, SourceUnavailable
-from gpurun.domain.forge import GitSource
+from gpurun.domain.forge import GitSource, NotFetched
 from gpurun.domain.ids import CommitSha, RepoName, TreeSha
 
 # The archive is the tree, byte for byte: no attribute of the tree may drop, rewrite or convert a file.
@@ -71,8 +73,16 @@ class GitMirrors:
         self._extra = dict(extra_environment or {})
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def fetch(self, source: GitSource, repo: RepoName, sha: CommitSha) -> TreeSha:
+    async def fetch(
+        self, source: GitSource, repo: RepoName, sha: CommitSha, *, skip: Collection[NotFetched] = ()
+    ) -> TreeSha:
         mirror = self._mirror(repo)
+        tree = await self._fetched(mirror, source, repo, sha)
+        if set(NotFetched) - set(skip):
+            require_whole(await find_missing(partial(self._git, mirror), sha), sha, skip)
+        return tree
+
+    async def _fetched(self, mirror: Path, source: GitSource, repo: RepoName, sha: CommitSha) -> TreeSha:
         async with self._locks[repo]:
             tree = await self._tree(mirror, sha)
             if tree is not None:
@@ -161,9 +171,11 @@ class GitMirrors:
             argv = ("repack", "-a", "-d", "--quiet")
             await run_git(*_in(mirror), *argv, environment=self._environment(), timeout_s=self._fetch_timeout_s)
 
-    async def _git(self, mirror: Path, *argv: str) -> Ended:
+    async def _git(self, mirror: Path, *argv: str, given: bytes = b"") -> Ended:
         try:
-            return await run_git(*_in(mirror), *argv, environment=self._environment(), timeout_s=_LOCAL_TIMEOUT_S)
+            return await run_git(
+                *_in(mirror), *argv, environment=self._environment(), timeout_s=_LOCAL_TIMEOUT_S, given=given
+            )
         except TimeoutError as exc:
             raise SourceUnavailable(f"git {argv[0]} in {mirror} took longer than {_LOCAL_TIMEOUT_S:g} s") from exc
 

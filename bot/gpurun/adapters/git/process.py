@@ -58,17 +58,17 @@ def isolated_environment(home: Path, config: Sequence[tuple[str, str]], extra: M
 
 
 async def start_git(
-    *argv: str, environment: Mapping[str, str] | None, pass_fds: tuple[int, ...] = ()
+    *argv: str, environment: Mapping[str, str] | None, pass_fds: tuple[int, ...] = (), reads: bool = False
 ) -> asyncio.subprocess.Process:
     """`git *argv` in a session of its own, so that `end` also reaches its children (`git-remote-https`, `index-pack`).
 
-    `environment` None means: the one of this process.
+    `environment` None means: the one of this process. `reads`: it has an input.
     """
     return await asyncio.create_subprocess_exec(
         git_program(),
         *argv,
         env=environment,
-        stdin=asyncio.subprocess.DEVNULL,
+        stdin=asyncio.subprocess.PIPE if reads else asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         limit=PIECE_BYTES,
@@ -86,13 +86,20 @@ async def end(process: asyncio.subprocess.Process) -> None:
 
 
 async def run_git(
-    *argv: str, environment: Mapping[str, str] | None, timeout_s: float, pass_fds: tuple[int, ...] = ()
+    *argv: str,
+    environment: Mapping[str, str] | None,
+    timeout_s: float,
+    pass_fds: tuple[int, ...] = (),
+    given: bytes = b"",
 ) -> Ended:
-    """Runs git to its end. Raises TimeoutError after `timeout_s`; then nothing of it runs any more."""
-    process = await start_git(*argv, environment=environment, pass_fds=pass_fds)
+    """Runs git to its end, with `given` as its input.
+
+    Raises TimeoutError after `timeout_s`; then nothing of it runs any more.
+    """
+    process = await start_git(*argv, environment=environment, pass_fds=pass_fds, reads=bool(given))
     try:
         async with asyncio.timeout(timeout_s):
-            stdout, stderr = await process.communicate()
+            stdout, stderr = await process.communicate(given or None)
     finally:
         await end(process)
     return Ended(process.returncode or 0, stdout, stderr.decode("utf-8", "replace"))

@@ -21,8 +21,9 @@ from pydantic import SecretStr
 from gpurun.adapters.git import GitMirrors
 from gpurun.adapters.git.process import run_git
 from gpurun.domain.errors import PinNotFound, SourceUnavailable
-from gpurun.domain.forge import GitSource
+from gpurun.domain.forge import GitSource, NotFetched
 from gpurun.domain.ids import CommitSha, RepoName
+from gpurun.domain.quantity import quoted
 
 REPO = RepoName("acme/train")
 NOWHERE = CommitSha("1" * 40)
@@ -303,7 +304,7 @@ async def test_modes_links_submodules_and_folders(origin, mirrors):
     origin.git("update-index", "--add", "--cacheinfo", f"160000,{'2' * 40},vendored/sub")
     origin.git("commit", "-q", "-m", "modes")
     sha = CommitSha(origin.git("rev-parse", "HEAD"))
-    await mirrors.fetch(origin.source, REPO, sha)
+    await mirrors.fetch(origin.source, REPO, sha, skip=[NotFetched.SUBMODULES])
     found = members(await tar_of(mirrors, sha))
     assert (found["run.sh"].mode, found["plain.txt"].mode) == (0o755, 0o644)
     assert found["link"].issym()
@@ -519,3 +520,98 @@ def hash_tree(tree: dict[bytes, object]) -> bytes:
 
 def hash_object(kind: bytes, data: bytes) -> bytes:
     return hashlib.sha1(b"%s %d\0" % (kind, len(data)) + data).digest()
+
+
+# what a commit points to and does not hold
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize 12345\n" % (b"4d" * 32)
+LFS = b"*.bin filter=lfs diff=lfs merge=lfs -text\n"
+
+
+def with_submodules(origin: Origin, *paths: str) -> CommitSha:
+    """Their repositories are elsewhere and are never asked."""
+    modules = "".join(f'[submodule "{path}"]\n\tpath = {path}\n\turl = https://other.test/x\n' for path in paths)
+    origin.commit({".gitmodules": modules.encode(), "a.txt": b"a"})
+    for path in paths:
+        origin.git("update-index", "--add", "--cacheinfo", f"160000,{'2' * 40},{path}")
+    origin.git("commit", "-q", "-m", "submodules")
+    return CommitSha(origin.git("rev-parse", "HEAD"))
+
+
+@pytest.mark.parametrize("path", ["data/model.bin", "größe .bin", "a\nb.bin", "x/" * 50 + "y.bin"])
+async def test_b108_a_file_of_lfs_is_refused_by_name(origin, mirrors, path):
+    sha = origin.commit({".gitattributes": LFS, path: POINTER, "code.py": b"x"})
+    with pytest.raises(PinNotFound, match="holds files of git LFS") as caught:
+        await mirrors.fetch(origin.source, REPO, sha)
+    assert quoted(path) in caught.value.message
+    assert caught.value.hint == (
+        "If the job does not need them, write `checkout: {lfs: skip}`; else get them in `setup`."
+    )
+
+
+async def test_b108_a_submodule_is_refused_by_name_and_its_repository_is_not_asked(origin, mirrors):
+    sha = with_submodules(origin, "vendor/größe")
+    with pytest.raises(PinNotFound, match=r"holds submodules \('vendor/größe'\), which gpurun does not fetch"):
+        await mirrors.fetch(origin.source, REPO, sha)
+
+
+async def test_b108_a_submodule_that_would_leave_the_tree_does_nothing(origin, mirrors):
+    origin.commit({".gitmodules": b'[submodule "../../.git/hooks"]\n\tpath = x\n\turl = --upload-pack=evil\n'})
+    origin.git("update-index", "--add", "--cacheinfo", f"160000,{'2' * 40},x")
+    origin.git("commit", "-q", "-m", "evil")
+    sha = CommitSha(origin.git("rev-parse", "HEAD"))
+    with pytest.raises(PinNotFound):  # git itself refuses the object, or we the submodule
+        await mirrors.fetch(origin.source, REPO, sha)
+
+
+async def test_b108_both_are_told_at_once_and_few_by_name(origin, mirrors):
+    origin.commit({".gitattributes": LFS, **{f"{n}.bin": POINTER for n in range(20)}})
+    sha = with_submodules(origin, *(f"vendor/{n}" for n in range(9)))
+    with pytest.raises(PinNotFound) as caught:
+        await mirrors.fetch(origin.source, REPO, sha, skip=())
+    assert caught.value.message == (
+        f"Commit {sha[:12]} holds submodules ('vendor/0', 'vendor/1', 'vendor/2', 'vendor/3', 'vendor/4', …) "
+        "and files of git LFS ('0.bin', '1.bin', '10.bin', '11.bin', '12.bin', …), which gpurun does not fetch."
+    )
+    assert "`checkout: {submodules: skip, lfs: skip}`" in caught.value.hint
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_b108_what_a_job_says_it_does_without_is_no_fault(origin, mirrors, again):
+    origin.commit({".gitattributes": LFS, "a.bin": POINTER})
+    sha = with_submodules(origin, "vendor/x")
+    if again:  # the mirror has it already, and another job asks
+        with pytest.raises(PinNotFound):
+            await mirrors.fetch(origin.source, REPO, sha)
+    with pytest.raises(PinNotFound, match="git LFS"):
+        await mirrors.fetch(origin.source, REPO, sha, skip=[NotFetched.SUBMODULES])
+    with pytest.raises(PinNotFound, match="submodules"):
+        await mirrors.fetch(origin.source, REPO, sha, skip=[NotFetched.LFS])
+    tree = await mirrors.fetch(origin.source, REPO, sha, skip=list(NotFetched))
+    assert tree == origin.tree()
+    assert content(await tar_of(mirrors, sha), "a.bin") == POINTER
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"a.bin": POINTER},
+        {".gitattributes": LFS, "a.bin": bytes(range(256)) * 2},
+        {".gitattributes": LFS, "a.bin": b"version 1\n" * 20},
+        {".gitattributes": LFS, "a.bin": POINTER + b"x" * 2000},
+        {".gitattributes": b"*.bin binary\n", "docs/.gitattributes": b"", "a.bin": POINTER},
+        {".gitmodules": b"", "filter=lfs": b"filter=lfs"},
+        {},
+    ],
+    ids=["no attribute", "a real file", "another text", "too long", "another attribute", "no submodule", "nothing"],
+)
+async def test_b108_what_git_itself_would_check_out_like_that_is_no_fault(origin, mirrors, files):
+    sha = origin.commit(files)
+    assert await mirrors.fetch(origin.source, REPO, sha) == origin.tree()
+
+
+async def test_b108_an_attribute_in_a_folder_and_many_files_are_found_too(origin, mirrors):
+    files = {f"many/{n}": b"%d" % n * 60 for n in range(5000)}
+    sha = origin.commit({"deep/er/.gitattributes": b"\n" + LFS, "zz.bin": POINTER, **files})
+    with pytest.raises(PinNotFound, match=r"git LFS \('zz.bin'\)"):
+        await mirrors.fetch(origin.source, REPO, sha)

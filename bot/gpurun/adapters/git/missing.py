@@ -1,0 +1,108 @@
+"""What a commit points to and does not hold: submodules, and files of git LFS."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from gpurun.adapters.git.process import Ended
+from gpurun.domain.errors import PinNotFound, SourceUnavailable
+from gpurun.domain.forge import NotFetched
+from gpurun.domain.ids import CommitSha
+from gpurun.domain.quantity import quoted
+
+SHOWN = 5
+"""Paths that a refusal names."""
+
+_POINTER = re.compile(rb"version https://(?:git-lfs\.github\.com/spec|hawser\.github\.com/spec)/v[0-9]+\n")
+_POINTER_BYTES = range(100, 1024)
+"""Source: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md, read 2026-12: a pointer is less than 1,024 bytes.
+Version, oid and size have 127."""
+_ATTRIBUTE = b"filter=lfs"
+_AT_ONCE = 4_000
+"""Objects in one question, so that an answer has at most 4 MiB."""
+_MAX_ATTRIBUTES = 1024 * 1024
+
+
+class AskGit(Protocol):
+    """Runs git in the mirror."""
+
+    async def __call__(self, *argv: str, given: bytes = b"") -> Ended: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    mode: bytes
+    blob: bytes
+    size: int
+    """0 for a submodule."""
+    path: str
+
+
+async def find_missing(git: AskGit, sha: CommitSha) -> Mapping[NotFetched, Sequence[str]]:
+    """Paths, in the order of the tree; of LFS at most SHOWN + 1. Raises SourceUnavailable."""
+    entries = tuple(_entries((await _must(git, "ls-tree", "-r", "-z", "-l", "--full-tree", sha)).stdout))
+    return {
+        NotFetched.SUBMODULES: [entry.path for entry in entries if entry.mode == b"160000"],
+        NotFetched.LFS: await _pointers(git, entries),
+    }
+
+
+def require_whole(missing: Mapping[NotFetched, Sequence[str]], sha: CommitSha, skip: Collection[NotFetched]) -> None:
+    """Raises PinNotFound when something is missing that the job did not say it does without."""
+    told = [_told(what, paths) for what, paths in missing.items() if paths and what not in skip]
+    if told:
+        keys = ", ".join(f"{what}: skip" for what, paths in missing.items() if paths)
+        raise PinNotFound(
+            f"Commit {sha[:12]} holds {' and '.join(told)}, which gpurun does not fetch.",
+            hint=f"If the job does not need them, write `checkout: {{{keys}}}`; else get them in `setup`.",
+        )
+
+
+def _told(what: NotFetched, paths: Sequence[str]) -> str:
+    named = ", ".join(quoted(path) for path in paths[:SHOWN]) + (", …" if len(paths) > SHOWN else "")
+    return f"{'submodules' if what is NotFetched.SUBMODULES else 'files of git LFS'} ({named})"
+
+
+async def _pointers(git: AskGit, entries: Sequence[_Entry]) -> list[str]:
+    """Without the attribute git itself would check a pointer out as it is."""
+    files = [entry for entry in entries if entry.mode in (b"100644", b"100755")]
+    attributes = [e for e in files if e.path.rsplit("/", 1)[-1] == ".gitattributes" and e.size < _MAX_ATTRIBUTES]
+    if not any([_ATTRIBUTE in content async for _, content in _contents(git, attributes)]):
+        return []
+    found: list[str] = []
+    async for entry, content in _contents(git, [entry for entry in files if entry.size in _POINTER_BYTES]):
+        if _POINTER.match(content):
+            found.append(entry.path)
+            if len(found) > SHOWN:
+                break
+    return found
+
+
+async def _contents(git: AskGit, entries: Sequence[_Entry]) -> AsyncIterator[tuple[_Entry, bytes]]:
+    """Of small files."""
+    for start in range(0, len(entries), _AT_ONCE):
+        some = entries[start : start + _AT_ONCE]
+        told = (await _must(git, "cat-file", "--batch", given=b"\n".join(e.blob for e in some) + b"\n")).stdout
+        at = 0
+        for entry in some:
+            at = told.index(b"\n", at) + 1  # behind "<id> blob <size>"
+            yield entry, told[at : at + entry.size]
+            at += entry.size + 1
+
+
+async def _must(git: AskGit, *argv: str, given: bytes = b"") -> Ended:
+    done = await git(*argv, given=given)
+    if done.code != 0:
+        raise SourceUnavailable(f"git {argv[0]} failed: {' '.join(done.stderr.split())[-300:]}")
+    return done
+
+
+def _entries(listed: bytes) -> Iterator[_Entry]:
+    for line in filter(None, listed.split(b"\0")):
+        meta, path = line.split(b"\t", 1)
+        mode, _, blob, size = meta.split()
+        yield _Entry(mode, blob, int(size) if size.isdigit() else 0, os.fsdecode(path))
