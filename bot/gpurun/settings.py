@@ -77,6 +77,12 @@ class Settings(BaseSettings):
     docker_max_runs: int = Field(default=2, ge=1)
     """Runs at a time on the local engine, over all processes. A job that does not say how much memory it needs gets an
     equal part of 90 % of it."""
+    docker_disk_mib: int = Field(default=0, ge=0)
+    """Disk that a job on the local engine may fill if it does not say `resources: {disk: …}`. 0: an equal part of 90 %
+    of what is free when it starts."""
+    docker_min_free_mib: int = Field(default=2048, ge=0)
+    """When less than this is free on the local engine's disk, no run starts there and the one that uses most of the
+    disk is ended. 0: never."""
 
     failpoint: str = ""
     """Tests only: where this process kills itself, or with `:stop` behind the name halts until SIGCONT. Several with

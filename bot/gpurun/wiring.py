@@ -272,6 +272,8 @@ def provider_values(settings: Settings, folders: Folders) -> Mapping[str, Mappin
             "docker_host": settings.docker_host,
             "usd_per_hour": settings.docker_usd_per_hour,
             "max_runs": settings.docker_max_runs,
+            "disk_mib": settings.docker_disk_mib,
+            "min_free_mib": settings.docker_min_free_mib,
             "watchdog_folder": folders.cache / "watchdog",
         }
     }

@@ -13,6 +13,8 @@ from gpurun_agent.loop import READ, Loop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Callable
+
     from gpurun_agent.log import Log
 
 LINGER_S = 0.3
@@ -33,6 +35,8 @@ class Command:
     def __init__(self, loop: Loop, log: Log, text: str, *, folder: str, env: dict[str, str]) -> None:
         self.code: int | None = None
         """Exit code, 128 + n for signal n; None while the main process runs."""
+        self.signal = 0
+        """What ended the main process; 0: it left by itself, with whatever code."""
         self._loop = loop
         self._log = log
         self._pipe, write_end = os.pipe()
@@ -51,7 +55,8 @@ class Command:
         if self.code is None:
             pid, status = os.waitpid(self._pid, os.WNOHANG)
             if pid:
-                self.code = _exit_code(status)
+                self.signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+                self.code = 128 + self.signal if self.signal else os.WEXITSTATUS(status)
         return self.code is not None
 
     def is_over(self) -> bool:
@@ -63,16 +68,16 @@ class Command:
         _kill_session(self._pid, _signal.SIGTERM)
 
     def kill(self) -> None:
-        """Ends the whole session."""
-        _kill_session(self._pid, _signal.SIGKILL)
+        """Ends the whole session, and whoever left it."""
+        kill_all_of(self._pid)
 
     def finish(self) -> int:
         """After the end of the main process: ends the session, reads the last output. Returns the exit code."""
         assert self.code is not None
         self._resume()
         self._wait_for_end_of_output(LINGER_S)
-        if self._reading or session_members(self._pid):
-            self.kill()
+        if self._reading or left_behind(self._pid):
+            kill_all_of(self._pid)
             self._wait_for_end_of_output(DRAIN_S)
         self._stop_reading()
         self._log.flush()
@@ -139,29 +144,64 @@ def _be_killed_first() -> None:
         pass
 
 
-def _exit_code(status: int) -> int:
-    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-
-
 def _kill_session(sid: int, number: int) -> None:
     """The process group at once, then whoever left the group; again, because they may fork meanwhile."""
     try:
         os.killpg(sid, number)
     except OSError:
         pass
+    _signal_until_none(lambda: session_members(sid), number)
+
+
+def kill_all_of(sid: int) -> None:
+    """Ends the session and whoever left it."""
+    _kill_session(sid, _signal.SIGKILL)
+    _signal_until_none(lambda: left_behind(sid), _signal.SIGKILL)
+
+
+def _signal_until_none(members: Callable[[], list[int]], number: int) -> None:
     for _ in range(20 if number == _signal.SIGKILL else 1):
-        members = session_members(sid)
-        for pid in members:
+        found = members()
+        for pid in found:
             try:
                 os.kill(pid, number)
             except OSError:
                 pass
-        if not members:
+        if not found:
             return
 
 
 def session_members(sid: int) -> list[int]:
     """Process ids of the session, without those that ended and wait for their parent."""
+    return [pid for pid, _, session in _processes() if session == sid]
+
+
+def left_behind(sid: int) -> list[int]:
+    """The session's, and in a container of our own everybody else who is not ours: a daemon has a session of its own.
+
+    Ours are boot script and agent, what the agent started, and what people start from outside (`docker exec`).
+    """
+    found = _processes()
+    if not _container_is_ours():
+        return [pid for pid, _, session in found if session == sid]
+    me, ours = os.getpid(), os.getsid(0)
+    leaders = {pid for pid, parent, session in found if pid == session and parent in (0, me)}
+    return [pid for pid, _, session in found if session != ours and session not in leaders]
+
+
+def _container_is_ours() -> bool:
+    """The boot script is its first process, so that all the others came from us."""
+    if os.getppid() != 1:
+        return False
+    try:
+        with open("/proc/1/environ", "rb") as file:
+            return b"GPURUN_CLAIM=" in file.read()
+    except OSError:
+        return False
+
+
+def _processes() -> list[tuple[int, int, int]]:
+    """(pid, parent, session) of all that have not ended."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -176,13 +216,13 @@ def session_members(sid: int) -> list[int]:
                 continue
             finally:
                 os.close(fd)
-            if len(words) > 3 and int(words[3]) == sid and words[0] not in (b"Z", b"X"):
-                found.append(int(name))
+            if len(words) > 3 and words[0] not in (b"Z", b"X"):
+                found.append((int(name), int(words[1]), int(words[3])))
     return found
 
 
-def oom_kills(cgroup: str) -> int:
-    """Processes that the kernel killed for memory in this container so far; 0 when it does not say.
+def oom_kills(cgroup: str) -> int | None:
+    """Processes that the kernel killed for memory in this container so far; None when it does not say.
 
     `cgroup` is where the container's control groups are mounted: version 2 (`memory.events`) or 1
     (`memory.oom_control`).
@@ -200,4 +240,20 @@ def oom_kills(cgroup: str) -> int:
             key, _, value = line.partition(b" ")
             if key == b"oom_kill" and value.isdigit():
                 return int(value)
-    return 0
+    return None
+
+
+def memory_limit_mib(cgroup: str) -> int | None:
+    """Of this container; None when there is none or the kernel does not say."""
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        try:
+            fd = os.open(os.path.join(cgroup, name), os.O_RDONLY)
+        except OSError:
+            continue
+        try:
+            word = os.read(fd, 64).strip()
+        finally:
+            os.close(fd)
+        if word.isdigit() and len(word) < 18:  # version 1 writes "none" as a number near 2^63
+            return int(word) >> 20 or None
+    return None

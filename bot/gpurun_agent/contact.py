@@ -24,6 +24,8 @@ class Contact:
 
     def __init__(self, deadline: float) -> None:
         self.cancel = False
+        self.out_of_disk = False
+        """Why it is to end: the job has filled its disk."""
         self.revoked = False
         self.deadline = deadline
         """Unix seconds."""
@@ -34,6 +36,7 @@ class Contact:
             self.revoked = True
         elif 200 <= answer.status < 300:
             self.cancel = self.cancel or answer.number("cancel", 0) == 1
+            self.out_of_disk = self.out_of_disk or answer.number("out_of_disk", 0) == 1
             self.deadline = float(answer.number("deadline", int(self.deadline)))
 
     def left_s(self) -> float:

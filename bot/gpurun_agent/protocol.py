@@ -9,7 +9,9 @@ seconds of the hard end). 401 and 410 mean: you are not wanted, kill the command
 try again until the deadline.
 
 POST /agent/v1/claim       {boot_id, agent, landed.<key>...}                              -> 200 spec (below)
-POST /agent/v1/phase       {phase}                                                        -> 200 {cancel, deadline}
+POST /agent/v1/phase       {phase}                                           -> 200 {cancel, deadline, out_of_disk}
+        `out_of_disk` (`0` or `1`) says why `cancel` is set: the job uses more of the disk than it may. End it at once,
+        collect, finish as failed(disk). Whoever hears `cancel` asks again with the phase that it is in.
 PUT  /agent/v1/streams/<log|metrics>?offset=N[&end=1]      raw bytes, 0..4 MiB
         -> 200 {next, durable, cancel, deadline}; 409 {next, ...}: go back or forward to `next`; 413: quota, no more
         `next` may be below offset + length: a tail that could be the start of a secret is not taken yet. Keep it and
@@ -87,6 +89,7 @@ SETUP = "setup"
 SOURCE = "source"
 WEIGHTS_MISMATCH = "weights_mismatch"
 WEIGHTS = "weights"
+DISK = "disk"
 MAX_DURATION = "max_duration"
 DEADLINE = "deadline"
 ASKED = "asked"

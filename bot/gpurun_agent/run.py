@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # see loop
 import os
 import sys
 import time
 
 from gpurun_agent import protocol
 from gpurun_agent.backlog import Backlog
-from gpurun_agent.command import Command, oom_kills
+from gpurun_agent.command import Command, memory_limit_mib, oom_kills
 from gpurun_agent.contact import Contact, Errand
 from gpurun_agent.ending import End, Ended, Stopped, Unwanted
 from gpurun_agent.log import Log
@@ -41,6 +42,9 @@ ORPHANS_TICK_S = 0.1
 
 SAME_MOMENT_S = 1.5
 """A cancel so close before the end of `max_duration` is the bot's own clock saying the same."""
+
+WHY_S = 1.0
+"""For the answer to the question why the bot wants an end."""
 
 SAMPLE_S = 1.0
 FIRST_SAMPLE_S = 0.2
@@ -79,6 +83,10 @@ class Run:
         self._gpus: Gpus | None = None
         self._notes: list[str] = []
         self._hurry_since = 0.0
+        self._why: Errand | None = None
+        """Why the bot wants an end."""
+        self._why_until = 0.0
+        self._out_of_disk = False
 
     def go(self) -> int:
         """0 when the bot knows the end or does not want to."""
@@ -244,25 +252,36 @@ class Run:
 
             self._enter("weights")
             weights.fetch(self, list(spec.models.values()), around.hub)
-        end = End(protocol.PASSED, protocol.EXIT, "", 0)
         env = around.job_env(spec)
         self._enter("setup" if spec.setup else "running")
         # The bot tries a lost attempt again unless it knows that user code has begun, which must not run twice.
         self.breathe_until(self._phase_told)
         if spec.max_duration_s:
             self._ends_at = time.monotonic() + spec.max_duration_s
-        if spec.setup:
-            end = self._command("setup", spec.setup, protocol.SETUP, env)
-        if spec.run and end.result == protocol.PASSED:
-            end = self._command("running", spec.run, protocol.EXIT, env)
+        try:
+            end = self._commands(spec, env)
+        except Stopped as stopped:
+            if stopped.end.reason != protocol.DISK:
+                raise
+            end = stopped.end
         self._ends_at = 0.0
         if spec.artifacts:
             self._collect(spec)
         return end
 
+    def _commands(self, spec: Spec, env: dict[str, str]) -> End:
+        end = End(protocol.PASSED, protocol.EXIT, "", 0)
+        if spec.setup:
+            end = self._command("setup", spec.setup, protocol.SETUP, env)
+        if spec.run and end.result == protocol.PASSED:
+            self._notes += ["In setup: " + end.detail] if end.detail else []
+            end = self._command("running", spec.run, protocol.EXIT, env)
+        return end
+
     def _command(self, phase: str, text: str, reason: str, env: dict[str, str]) -> End:
         if self._phase != phase:
             self._enter(phase)
+        self.breathe_until(lambda: self._out_of_disk or not self._contact.cancel)  # nothing starts while it asks why
         self.say("setup" if phase == "setup" else "run")
         before = oom_kills(self._around.cgroup)
         command = Command(self._loop, self._log, text, folder=self._around.work, env=env)
@@ -275,8 +294,9 @@ class Run:
             command.kill()
             raise
         code = command.finish()
-        killed = oom_kills(self._around.cgroup) - before
-        detail = _describe(code, killed)
+        after = oom_kills(self._around.cgroup)
+        killed = None if before is None or after is None else after - before
+        detail = _describe(code, command.signal, killed, memory_limit_mib(self._around.cgroup) if killed else None)
         return End(protocol.PASSED if code == 0 else protocol.FAILED, reason, detail, code)
 
     def _stop(self, command: Command, grace_s: float) -> None:
@@ -396,13 +416,27 @@ class Run:
         if self._ends_at and now >= self._ends_at - near_s:
             end = End(protocol.TIMEOUT, protocol.MAX_DURATION, "The job ran longer than its max_duration.")
             raise Stopped(end, CANCEL_GRACE_S)
-        if self._contact.cancel:
-            raise Stopped(End(protocol.CANCELLED, protocol.ASKED), CANCEL_GRACE_S)
+        if self._contact.cancel and not self._out_of_disk:
+            self._stop_as_told()
+
+    def _stop_as_told(self) -> None:
+        """The answer to a phase says why; without one it is a cancel. Returns while it is not known. Raises Stopped."""
+        if self._why is None:
+            fields = protocol.encode([("phase", self._phase)])
+            self._why = self.errand_on(self.new_line(), lambda: Request("POST", protocol.PREFIX + "phase", fields))
+            self._why_until = time.monotonic() + WHY_S
+        if self._contact.out_of_disk:
+            self._out_of_disk = True  # from now on it is no reason to stop
+            raise Stopped(End(protocol.FAILED, protocol.DISK), 0.0)
+        if self._why.answer is None and time.monotonic() < self._why_until:
+            return
+        self._why.drop()
+        raise Stopped(End(protocol.CANCELLED, protocol.ASKED), CANCEL_GRACE_S)
 
     def _end_of_instance(self) -> End:
         if self._contact.left_s() <= 1:
             return End(protocol.TIMEOUT, protocol.DEADLINE, "The instance reached its hard deadline.")
-        return End(protocol.CANCELLED, protocol.ASKED, "The instance was told to stop.")
+        return End(protocol.CANCELLED, protocol.ASKED, "The instance was told to stop, and not by gpurun.")
 
 
 def _nvidia_driver() -> list[str]:
@@ -415,10 +449,14 @@ def _nvidia_driver() -> list[str]:
     return [word for word in words if word[:1].isdigit() and "." in word][:1]
 
 
-def _describe(code: int, killed: int) -> str:
+def _describe(code: int, number: int, killed: int | None, limit_mib: int | None) -> str:
+    """What the exit code does not say. `number`: of the signal; `killed`: processes, for memory."""
     notes = []
-    if code > 128:
-        notes.append("Ended by signal %d." % (code - 128))
+    if number:
+        notes.append("Ended by signal %d." % number)
     if killed:
-        notes.append("The kernel killed %d process(es) of the container for memory." % killed)
+        limit = " (limit %d MiB)" % limit_mib if limit_mib else ""
+        notes.append("The kernel killed %d process(es) of the container for memory%s." % (killed, limit))
+    elif killed == 0 and code == 128 + _signal.SIGKILL:
+        notes.append("No process was killed for memory.")
     return " ".join(notes)

@@ -16,6 +16,7 @@ from gpurun.http.services import HttpServices
 from gpurun.http.spec import build_spec, orders
 from gpurun.ports.store import Tx
 from gpurun.run import tokens
+from gpurun.run.disk import end_for_disk, told_or_for_disk
 from gpurun.telemetry.redact import Masker
 from gpurun.telemetry.told import result_of, text_of
 from gpurun_agent import protocol
@@ -84,7 +85,10 @@ async def report_phase(services: HttpServices, scope: Scope, receive: Receive, s
         return caller_of(tx, attempt)
 
     caller = await services.store.write(write)
-    orders_now = orders(caller.attempt, cancel=caller.cancel)
+    orders_now = (
+        *orders(caller.attempt, cancel=caller.cancel),
+        ("out_of_disk", int(not caller.cancel and end_for_disk(caller.attempt, caller.run) is not None)),
+    )
     await answer(send, 200, protocol.encode(orders_now), content_type=RECORDS)
 
 
@@ -93,10 +97,12 @@ async def finish(services: HttpServices, scope: Scope, receive: Receive, send: S
     who = bearer(scope)
     attempt = await services.store.read(lambda tx: who.runs(tx.attempt(who.attempt_id)))
     # a masker takes 3 ms to build
-    result = result_of(await _records(scope, receive), lambda said: Masker(services.masks(attempt)).mask(said))
+    told = result_of(await _records(scope, receive), lambda said: Masker(services.masks(attempt)).mask(said))
 
     def write(tx: Tx) -> Attempt:
         now = who.runs(tx.attempt(who.attempt_id))
+        run = tx.run(now.run_id)
+        result = told_or_for_disk(told, now, run) if run is not None else told
         if now.result is None:
             require_not_revoked(now)
             tx.saw(now.id, phase=Phase.FINISHED)

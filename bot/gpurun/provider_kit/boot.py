@@ -53,6 +53,17 @@ _SENTENCES = {
 }
 
 
+_EXITS = {
+    0: "The agent in it ended as it should.",
+    EXIT_UNREPORTED: "The agent in it could not reach the bot.",
+    EXIT_NO_AGENT: "It had no agent, or another one than was sent.",
+    EXIT_NO_PYTHON: "No Python in the image can run the agent.",
+    EXIT_RAN_BEFORE: "The provider started the container a second time.",
+    137: "The agent in it was killed (exit code 137), by the job, by a person, or because memory ran out.",
+    143: "It was told to stop (exit code 143), and not by gpurun.",
+}
+
+
 def boot_script() -> str:
     """POSIX sh, at most `MAX_SCRIPT_CHARS`, for dash and busybox ash. Run it as PID 1: `/bin/sh /gpurun/boot.sh`."""
     return files(__package__).joinpath("boot.sh").read_text(encoding="ascii")
@@ -76,14 +87,15 @@ class BootMarker:
                 return known.format(word=word, rest=" ".join(rest)).strip()
             case ("deadline", *_):
                 return "The instance reached its deadline."
-            case ("exit", "0", *_):
-                return "The agent ended as it should."
-            case ("exit", "137", *_):
-                return "The agent was killed, probably because the instance ran out of memory."
             case ("exit", code, *_):
-                return f"The agent ended with exit code {code}."
+                return exit_sentence(int(code)) if code.isdigit() else f"The agent ended with exit code {code}."
             case _:
                 return "The boot script said: " + " ".join(self.words)
+
+
+def exit_sentence(code: int) -> str:
+    """What an instance's exit code says, for people."""
+    return _EXITS.get(code, f"The agent in it ended with exit code {code}.")
 
 
 def boot_marker(log: bytes, attempt_id: str) -> BootMarker | None:

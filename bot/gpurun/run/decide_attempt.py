@@ -12,6 +12,8 @@ from typing import Literal, assert_never
 
 from gpurun.domain.offer import InstanceState, Preparation
 from gpurun.domain.run import Attempt, AttemptState, Phase, ProviderAccount, Result, ResultKind, Run, RunState
+from gpurun.provider_kit.boot import exit_sentence
+from gpurun.run.disk import disk_grace, end_for_disk, told_or_for_disk
 from gpurun.run.timers import (
     DEADLINE_GRACE,
     DESTROY_DOUBT,
@@ -23,7 +25,6 @@ from gpurun.run.timers import (
     PREPARE_PACE,
     QUIET,
     SILENT,
-    STOP_GRACE,
     UNCONFIRMED_POLL,
     UNSURE_LIMIT,
     WATCH,
@@ -301,15 +302,17 @@ def _live(attempt: Attempt, run: Run, facts: AttemptFacts, now: datetime) -> Att
     if ours is not None:
         if facts.left_behind is None:
             return AskLastLog()
-        return _destroy(attempt, facts.left_behind.result or _unreported(ours), now)
+        told = facts.left_behind.result
+        return _destroy(attempt, told_or_for_disk(told, attempt, run) if told else _unreported(ours), now)
     row = replace(attempt, run_deadline=_run_deadline(attempt, run))
-    stop_at = now if run.cancel_at is not None else row.run_deadline
+    stop_now = run.cancel_at is not None or end_for_disk(attempt, run) is not None
+    stop_at = now if stop_now else row.run_deadline
     if row.stop_asked_at is None and stop_at is not None and now >= stop_at:
         row = replace(row, stop_asked_at=now)
     contact = _last_contact(attempt, facts)
     timers = [now + WATCH, attempt.hard_deadline + DEADLINE_GRACE, contact + QUIET, contact + SILENT, row.run_deadline]
     if row.stop_asked_at is not None:
-        timers.append(row.stop_asked_at + STOP_GRACE)
+        timers.append(row.stop_asked_at + disk_grace(row))
     return _stay(row, min(at for at in timers if at is not None and at > now))
 
 
@@ -317,19 +320,33 @@ def _end_of_live(attempt: Attempt, run: Run, facts: AttemptFacts, now: datetime)
     """What ends a live attempt that has no result of its own."""
     if run.state is RunState.ENDED:
         return _lost("run_ended")
-    if attempt.stop_asked_at is not None and now >= attempt.stop_asked_at + STOP_GRACE:
-        if run.cancel_at is not None:
-            return _cancelled(run)
-        return Result(kind=ResultKind.TIMEOUT, reason="max_duration", detail="The job ran longer than max_duration.")
+    if attempt.stop_asked_at is not None and now >= attempt.stop_asked_at + disk_grace(attempt):
+        return _unheeded(attempt, run)
     if now >= attempt.hard_deadline and (_instance_ended(attempt) or now >= attempt.hard_deadline + DEADLINE_GRACE):
         return Result(kind=ResultKind.TIMEOUT, reason="deadline", detail="The attempt reached its hard deadline.")
     if _instance_ended(attempt):
-        return _lost("host", "The instance ended while the job ran.")
+        return _lost("host", _how_it_ended(attempt))
     if now >= _last_contact(attempt, facts) + SILENT and attempt.observed is not InstanceState.RUNNING:
         return _lost("silent", "The agent was silent for 5 minutes and the provider does not say that it runs.")
     if attempt.tries >= GIVE_UP_TRIES:
         return _lost("engine", attempt.last_error)
     return None
+
+
+def _unheeded(attempt: Attempt, run: Run) -> Result:
+    """The agent was told to stop, and its grace is over."""
+    if run.cancel_at is not None:
+        return _cancelled(run)
+    timeout = Result(kind=ResultKind.TIMEOUT, reason="max_duration", detail="The job ran longer than max_duration.")
+    return end_for_disk(attempt, run) or timeout
+
+
+def _how_it_ended(attempt: Attempt) -> str:
+    if attempt.observed_gone_at is not None:
+        return "The instance was removed while the job ran, and not by gpurun."
+    if attempt.exit_code is None:
+        return "The instance ended while the job ran."
+    return f"The instance ended while the job ran: {exit_sentence(attempt.exit_code)}"
 
 
 def _unreported(result: Result) -> Result:

@@ -30,6 +30,8 @@ UNSURE_LIMIT = timedelta(minutes=30)
 QUIET = timedelta(seconds=60)
 SILENT = timedelta(minutes=5)
 STOP_GRACE = timedelta(seconds=30)
+FULL_HOST_GRACE = timedelta(seconds=3)
+"""The same when the host's disk is nearly full: enough for the agent to kill the job and send the end of the log."""
 DEADLINE_GRACE = timedelta(seconds=20)
 """The instance ends itself at its hard deadline and needs 10 s to leave behind what the agent could not tell."""
 

@@ -69,11 +69,17 @@ class FakeBot:
         self.models: list[Model] = []
         self.env: list[str] = []
         self.mask: list[bytes] = []
+        self.later: list[bytes] = []
+        """More of them, which the bot learned after the claim."""
+        self.no_masks = False
+        """It has no route to ask for them."""
         self.artifact_globs: list[str] = []
         self.log_quota = 1 << 30
         self.max_duration_s = 600
         self.deadline = int(time.time()) + 600
         self.cancel = False
+        self.out_of_disk = False
+        """Why it is cancelled."""
         self.revoked = False
         # faults
         self.drop_body_after: int | None = None
@@ -180,7 +186,8 @@ class FakeBot:
         return protocol.encode(fields)
 
     def common(self, *more: tuple[str, object]) -> bytes:
-        return protocol.encode([*more, ("cancel", int(self.cancel)), ("deadline", self.deadline)])
+        masks = [("masks", len(self.later))] if self.later else []
+        return protocol.encode([*more, ("cancel", int(self.cancel)), ("deadline", self.deadline), *masks])
 
     def append(self, name: str, offset: int, body: bytes, *, end: bool) -> tuple[int, bytes]:
         with self.lock:
@@ -322,8 +329,10 @@ class _Handler(BaseHTTPRequestHandler):
         elif kind == "phase" and bot.busy_with_phases:
             self._answer(503, b"busy")
         elif kind == "phase":
-            bot.phases.append(dict(protocol.decode(body))["phase"].decode())
-            self.answer(200, bot.common())
+            phase = dict(protocol.decode(body))["phase"].decode()
+            if bot.phases[-1:] != [phase]:  # who is told to stop asks why
+                bot.phases.append(phase)
+            self.answer(200, bot.common(("out_of_disk", int(bot.out_of_disk))))
         elif kind == "streams":
             status, answer = bot.append(rest, int(query["offset"][0]), body, end="end" in query)
             if rest == "log" and bot.lose_answers:
@@ -331,6 +340,10 @@ class _Handler(BaseHTTPRequestHandler):
                 self.cut()
                 return
             self.answer(status, answer)
+        elif kind == "masks" and bot.no_masks:
+            self.answer(404)
+        elif kind == "masks":
+            self.answer(200, bot.common(*(("mask", needle) for needle in (*bot.mask, *bot.later))))
         elif kind == "source":
             self.answer_chunked(bot.source_tar)
         elif kind == "models":

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpurun_agent.command import oom_kills
+from gpurun_agent.command import memory_limit_mib, oom_kills
 from gpurun_agent.sample import Sampler, quoted
 from tests.unit.agent.fake_bot import pause
 
@@ -106,7 +106,8 @@ def test_whatever_the_files_hold_a_line_is_json_and_nothing_breaks(files, phase)
         for name, text in files.items():
             Path(folder, name).write_bytes(text.encode("utf-8", "surrogatepass"))
         line = json.loads(Sampler(None, folder, proc=folder, cgroup=folder).line(phase), parse_constant=pytest.fail)
-        assert oom_kills(folder) >= 0
+        assert (oom_kills(folder) or 0) >= 0
+        assert (memory_limit_mib(folder) or 1) >= 1
     assert all(value is None or value >= 0 for key, value in line.items() if key not in ("gpus", "phase"))
 
 
@@ -171,15 +172,32 @@ def test_nothing_known_is_null(tmp_path):
     [
         ("memory.events", "low 0\noom 3\noom_kill 2\noom_group_kill 1\n", 2),
         ("memory/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n", 5),
-        ("other", "", 0),
-        ("memory.events", "oom_kill\noom_kill x\n", 0),
-        ("memory/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\n", 0),
+        ("other", "", None),
+        ("memory.events", "oom_kill\noom_kill x\n", None),
+        ("memory/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\n", None),
     ],
 )
 def test_kills_for_memory_are_counted_in_both_versions(tmp_path, name, text, kills):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(text)
     assert oom_kills(str(tmp_path)) == kills
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "limit"),
+    [
+        ("memory.max", "67108864\n", 64),
+        ("memory.max", "max\n", None),
+        ("memory/memory.limit_in_bytes", "67108864\n", 64),
+        ("memory/memory.limit_in_bytes", "9223372036854771712\n", None),
+        ("memory.max", "1048575\n", None),
+        ("other", "", None),
+    ],
+)
+def test_the_memory_limit_is_read_in_both_versions(tmp_path, name, text, limit):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(text)
+    assert memory_limit_mib(str(tmp_path)) == limit
 
 
 def test_strings_are_json():

@@ -345,6 +345,24 @@ def test_what_else_ends_a_live_attempt(attempt, run, at, kind, reason):
     assert moved(ends(attempt, at, run)) == (AttemptState.DESTROYING, kind, reason)
 
 
+@pytest.mark.parametrize(
+    ("attempt", "sentence"),
+    [
+        (live(observed=InstanceState.EXITED, exit_code=137), "The agent in it was killed (exit code 137), by the job"),
+        (live(observed=InstanceState.EXITED, exit_code=143), "It was told to stop (exit code 143), and not by gpurun."),
+        (live(observed=InstanceState.EXITED, exit_code=75), "could not reach the bot"),
+        (live(observed=InstanceState.EXITED, exit_code=1), "The agent in it ended with exit code 1."),
+        (live(observed=InstanceState.EXITED), "The instance ended while the job ran."),
+        (
+            live(observed=InstanceState.EXITED, exit_code=0, observed_gone_at=START),
+            "removed while the job ran, and not by",
+        ),
+    ],
+)
+def test_the_exit_code_of_an_instance_that_ended_is_told(attempt, sentence):
+    assert sentence in ends(attempt).result.detail
+
+
 def test_the_instance_has_time_after_its_deadline_to_leave_something_behind():
     waiting = saved(decide(live(hard_deadline=later(minutes=1)), later(seconds=79)))
     assert (waiting.row.state, waiting.row.due_at) == (AttemptState.LIVE, later(seconds=80))

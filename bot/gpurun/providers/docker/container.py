@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 LABEL_ATTEMPT = "gpurun.attempt"
 LABEL_WATCH = "gpurun.watch"
+LABEL_DISK = "gpurun.disk-mib"
+"""What the container may write, fixed when it is made. Absent: no limit."""
 PIDS_LIMIT = 4096
 KEPT_LOG = {"max-size": "16m", "max-file": "2"}
 """The engine keeps only what boot script and agent say; the job's output goes through the agent."""
@@ -41,6 +43,10 @@ class Host:
     memory_mib: int
     gpus: bool
     """The NVIDIA runtime is registered with the engine."""
+    disk_mib: int = 0
+    """The whole disk that holds layers; 0: it cannot be seen from here."""
+    engine_folder: str = ""
+    """Where the engine keeps layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,8 @@ class Limits:
     cpus: float
     memory_mib: int
     shm_mib: int
+    disk_mib: int = 0
+    """0: no limit."""
 
 
 def limits_for(needs: Resources, host: Host, *, max_runs: int) -> Limits:
@@ -71,7 +79,9 @@ def lacks(needs: Resources, host: Host) -> str:
     if needs.cpus > host.cpus:
         missing.append(f"{needs.cpus:g} CPUs (it has {host.cpus})")
     if needs.memory_mib > host.memory_mib:
-        missing.append(f"{_written(needs.memory_mib)} of memory (it has {_about(host.memory_mib)})")
+        missing.append(f"{_written(needs.memory_mib)} of memory (it has {about(host.memory_mib)})")
+    if host.disk_mib and needs.disk_mib > host.disk_mib:
+        missing.append(f"{_written(needs.disk_mib)} of disk (it has {about(host.disk_mib)})")
     if not missing:
         return ""
     return f"The Docker Engine's machine does not have what the job asks for: {', '.join(missing)}."
@@ -82,8 +92,8 @@ def _written(mib: int) -> str:
     return f"{mib}MB" if mib % 1024 else f"{mib // 1024}GB"
 
 
-def _about(mib: int) -> str:
-    """Rounded down: what is shown is there."""
+def about(mib: int) -> str:
+    """In the same units, rounded down: what is shown is there."""
     return f"{mib}MB" if mib < 1024 else f"{mib * 10 // 1024 / 10:g}GB"
 
 
@@ -147,11 +157,16 @@ def create_container(api: APIClient, launch: Launch, limits: Limits, *, network:
         entrypoint=["/bin/sh", BOOT_PATH],
         working_dir=WORK_PATH,
         environment=environment(launch),
-        labels=labels(launch, watch),
+        labels={**labels(launch, watch), **({LABEL_DISK: str(limits.disk_mib)} if limits.disk_mib else {})},
         host_config=host_config,
         healthcheck={"test": ["NONE"]},
     )
     return str(made["Id"])
+
+
+def name_of(item: Mapping[str, Any]) -> str:
+    """Of one entry of the container list."""
+    return str(item["Names"][0]).lstrip("/")
 
 
 def owned_from_list(item: Mapping[str, Any]) -> Owned:
@@ -159,7 +174,7 @@ def owned_from_list(item: Mapping[str, Any]) -> Owned:
     code = _EXITED.match(item.get("Status", ""))
     return Owned(
         ref=item["Id"],
-        name=item["Names"][0].lstrip("/"),
+        name=name_of(item),
         state=_STATES.get(item["State"], InstanceState.UNKNOWN),
         detail=item.get("Status", ""),
         exit_code=int(code.group(1)) if code else None,

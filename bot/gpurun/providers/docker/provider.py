@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,6 +16,7 @@ from gpurun.domain.offer import ChargeLine, Launch, Offer, Owned, Preparation
 from gpurun.domain.plan import Resources
 from gpurun.providers.docker import container
 from gpurun.providers.docker.container import Host
+from gpurun.providers.docker.disk import DiskWatch, Space, limit_for, space
 from gpurun.providers.docker.engine import Engine, never_sent, status_of, translated, vendor_errors, words
 from gpurun.providers.docker.network import ensure_network
 from gpurun.providers.docker.pull import Pulls
@@ -51,6 +53,10 @@ class DockerConfig(BaseModel):
     """Declared price of an hour of one run."""
     max_runs: int = Field(default=2, ge=1)
     """Runs that share the machine; a job that does not say how much memory it needs gets this part of it."""
+    disk_mib: int = Field(default=0, ge=0)
+    """Disk of a job that does not say how much it needs; 0: an equal part of 90 % of what is free when it starts."""
+    min_free_mib: int = Field(default=2048, ge=0)
+    """With less free disk than this no run starts, and the one that uses most of it is ended. 0: never."""
     network: str = "gpurun-jobs"
     watchdog_folder: Path | None = None
     """Where the host watchdog has its lock and its log. None: there is none."""
@@ -71,6 +77,7 @@ class DockerProvider:
         self._monotonic = monotonic
         self._engine = Engine(config.docker_host)
         self._pulls = Pulls(self._engine, monotonic)
+        self._disks = DiskWatch(self._engine, monotonic, keep_free_mib=config.min_free_mib)
         self._host: tuple[float, Host] | None = None
         self._watchdog = HostWatchdog(config.watchdog_folder, pace) if config.watchdog_folder else None
 
@@ -78,6 +85,7 @@ class DockerProvider:
         host = await self._engine.safe(self._read_host, to="describe its machine")
         if not container.fits(need, host):
             return ()
+        self._require_disk(need, space(host.engine_folder))
         return (
             Offer(
                 provider=self.name,
@@ -144,16 +152,37 @@ class DockerProvider:
     def _read_host(self, api: APIClient) -> Host:
         if self._host is None or self._monotonic() - self._host[0] > HOST_CACHE_S:
             said = api.info()
-            host = Host(said["NCPU"], said["MemTotal"] // 2**20, "nvidia" in said.get("Runtimes", {}))
+            folder = said.get("DockerRootDir", "")
+            disk = space(folder)
+            host = Host(
+                cpus=said["NCPU"],
+                memory_mib=said["MemTotal"] // 2**20,
+                gpus="nvidia" in said.get("Runtimes", {}),
+                disk_mib=disk.total_mib if disk else 0,
+                engine_folder=folder,
+            )
             self._host = (self._monotonic(), host)
         return self._host[1]
 
     def _list(self, api: APIClient, prefix: str) -> list[Owned]:
-        owned = (container.owned_from_list(item) for item in _all_of_ours(api))
-        found = [one for one in owned if one.name.startswith(prefix)]
-        if found:
-            self._watch()  # also for those of a bot before us, or of a watchdog that somebody killed
-        return found
+        """In a thread. What the containers use of the disk comes with it, as far as it is known."""
+        found = [item for item in _all_of_ours(api) if container.name_of(item).startswith(prefix)]
+        if not found:
+            return []
+        self._watch()  # also for those of a bot before us, or of a watchdog that somebody killed
+        uses = self._disks.look(found, self._read_host(api).engine_folder)
+        return [replace(container.owned_from_list(item), disk=uses.get(item["Id"])) for item in found]
+
+    def _require_disk(self, need: Resources, disk: Space | None) -> None:
+        """Raises ProviderRefused while the disk is too full; it may have room later."""
+        if disk is None or disk.free_mib >= need.disk_mib + self._config.min_free_mib:
+            return
+        asked = f"the job asks for {container.about(need.disk_mib)}, and " if need.disk_mib else ""
+        raise ProviderRefused(
+            f"The disk of the Docker Engine's machine has {container.about(disk.free_mib)} free: {asked}"
+            f"{container.about(self._config.min_free_mib)} must stay free.",
+            kind="capacity",
+        )
 
     def _watch(self) -> str:
         """The mark of the host watchdog, which is running then; empty without one."""
@@ -185,7 +214,12 @@ class DockerProvider:
             ensure_network(api, self._config.network)
             if not is_there(api, ready_name(launch)):
                 _make_ready_late(api, launch)
-            return container.limits_for(launch.needs, self._read_host(api), max_runs=self._config.max_runs)
+            host, config = self._read_host(api), self._config
+            disk_mib = limit_for(
+                launch.needs, space(host.engine_folder), default_mib=config.disk_mib, max_runs=config.max_runs
+            )
+            limits = container.limits_for(launch.needs, host, max_runs=config.max_runs)
+            return replace(limits, disk_mib=disk_mib)
         except vendor_errors() as exc:
             raise ProviderRefused(f"Docker could not make ready for the run: {words(exc)}", kind="capacity") from exc
 
@@ -201,7 +235,7 @@ def _all_of_ours(api: APIClient) -> list[dict[str, Any]]:
 
 
 def _last_output(api: APIClient, ref: str, max_bytes: int) -> bytes:
-    tail = "all" if max_bytes >= KEPT_BYTES else LAST_LINES
+    tail: Literal["all"] | int = "all" if max_bytes >= KEPT_BYTES else LAST_LINES
     said: bytes = api.logs(ref, stdout=True, stderr=True, stream=False, follow=False, tail=tail)
     return said[max(0, len(said) - max_bytes) :]
 

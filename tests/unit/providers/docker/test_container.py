@@ -46,6 +46,12 @@ def test_what_is_missing_is_said_in_words(needs, missing):
     assert lacks(needs, HOST) == f"The Docker Engine's machine does not have what the job asks for: {missing}."
 
 
+@pytest.mark.parametrize(("disk_mib", "missing"), [(1023, True), (1024, False), (0, False)])
+def test_a_disk_that_can_be_seen_and_is_smaller_is_missing(disk_mib, missing):
+    host = Host(cpus=8, memory_mib=64_000, gpus=False, disk_mib=disk_mib)
+    assert ("1GB of disk (it has 1023MB)" in lacks(Resources(disk_mib=1024), host)) is missing
+
+
 def test_nothing_is_missing_when_it_fits():
     assert lacks(Resources(cpus=8, memory_mib=64_000), HOST) == ""
 
