@@ -216,10 +216,11 @@ async def test_a_container_that_neither_starts_nor_goes_is_a_doubt_with_its_id(c
     [
         ("nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.8", "capacity"),
         ("nvml error: driver/library version mismatch: unknown", "capacity"),
+        ("initialization error: nvml error: driver/library version mismatch: unknown", "capacity"),
         ('exec: \\"/bin/sh\\": stat /bin/sh: no such file or directory', "invalid"),
     ],
 )
-async def test_a_sick_host_is_not_the_images_fault(create, said, kind):
+async def test_b116_a_sick_host_is_not_the_images_fault(create, said, kind):
     with pytest.raises(ProviderRefused) as caught:
         await create(
             {
@@ -235,3 +236,25 @@ async def test_a_network_that_is_not_ours_is_refused(odd, launches):
     provider, _ = odd({"GET /networks/gpurun-jobs": (200, '{"Options": {}}')})
     with pytest.raises(ProviderRefused, match="docker network rm"):
         await provider.create(launches(IMAGE, "true"))
+
+
+FRAMES = "\x01\0\0\0\0\0\0\x03ab\n\x02\0\0\0\0\0\0\x02c\n\x01\0\0\0\0\0\0\x05d end"
+
+
+@pytest.mark.parametrize(
+    ("tty", "said", "logs"),
+    [
+        ("false", FRAMES, b"ab\nc\nd end"),
+        ("true", "ab\r\nc\r\nd end", b"ab\r\nc\r\nd end"),
+        ("true", FRAMES, FRAMES.encode()),  # a job that prints what looks like frames
+        ("false", "", b""),
+    ],
+)
+async def test_b096_frames_are_taken_apart_only_where_the_container_has_no_terminal(odd, tty, said, logs):
+    provider, _ = odd(
+        {
+            "GET /containers/abc/json": (200, f'{{"Id": "abc", "Config": {{"Tty": {tty}}}}}'),
+            "GET /containers/abc/logs": (200, said),
+        }
+    )
+    assert await provider.logs("abc", max_bytes=1000) == logs
