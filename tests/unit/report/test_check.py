@@ -1,17 +1,19 @@
 # ruff: noqa: E501 - snapshots hold lines as they are
 
+import re
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
+from markdown_it import MarkdownIt
 
 from gpurun.domain.forge import Annotation, CheckAction, CheckStatus
-from gpurun.domain.run import Verdict
+from gpurun.domain.run import ResultKind, Verdict
 from gpurun.report.check import conclusion, minimal_check, render_check
 from gpurun.report.limits import within
-from tests.unit.report.situations import FULL, SITUATIONS, at, ended
+from tests.unit.report.situations import FULL, SITUATIONS, at, ended, with_result
 
 LIMIT = 65_535
 
@@ -117,3 +119,37 @@ def test_b033_b035_every_field_of_a_check_is_cut_by_itself():
     assert all(len(one.message.encode()) <= 65_536 and len(one.title) <= 255 for one in check.annotations)
     assert len(check.actions) == 3
     assert all(len(a.label) <= 20 and len(a.description) <= 40 and len(a.identifier) <= 20 for a in check.actions)
+
+
+LOUD = "ValueError: @acme/all fixes #1, closes acme/other#2, GH-3 https://github.com/acme/net/pull/9 `@acme`"
+"""As GitHub would read it: mentions, closing keywords and links to elsewhere."""
+_REFERENCE = re.compile(r"@acme|#\d|\bGH-\d|://(?!gpurun\.example|github\.com/org/app|huggingface\.co)")
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        ended(Verdict.FAILED, reason="exit"),
+        ended(Verdict.FAILED, reason="weights_mismatch", detail=LOUD),
+        ended(Verdict.LOST, reason="host", detail=LOUD),
+        ended(Verdict.CANCELLED, detail=LOUD),
+        ended(Verdict.TIMEOUT, reason="x", detail=LOUD),
+        ended(Verdict.REFUSED, reason="config", detail=LOUD, error_line=1, config_text=LOUD),
+        ended(Verdict.REFUSED, reason="pin", detail=LOUD + "x" * 300),
+    ],
+    ids=lambda run: f"{run.verdict}-{run.reason}",
+)
+@pytest.mark.parametrize("render", [render_check, minimal_check])
+def test_b127_a_check_mentions_nobody_and_closes_nothing(run, render):
+    """Also not where it is cut: the neutral characters are put in before, and count."""
+    log = LOUD.encode()
+    attempt = with_result(ResultKind.FAILED, exit_code=1, reason="exit", detail=LOUD)
+    check = render(replace(FULL, run=run, attempts=(attempt, attempt), log_tail=log, log_size=len(log)))
+    assert not _REFERENCE.search(check.title)
+    assert "`" not in check.title
+    for text in (check.summary, check.text):
+        tokens = MarkdownIt("commonmark").enable("table").parse(text)
+        shown = [child.content for token in tokens for child in token.children or () if child.type == "text"]
+        assert not _REFERENCE.search(" ".join(shown)), shown
+    for annotation in check.annotations:
+        assert not _REFERENCE.search(annotation.title + annotation.message)
