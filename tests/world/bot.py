@@ -34,8 +34,7 @@ class BotProcess:
     async def start(self, **more: str) -> None:
         """Answers when this returns. `more`: settings for this start only."""
         self.spawn(**more)
-        with anyio.fail_after(START_TIMEOUT_S):
-            await self._answers()
+        await self.answers()
 
     async def start_and_die(self, failpoint: str) -> None:
         """On its way through the work that waits for it, it kills itself there before this returns."""
@@ -67,7 +66,12 @@ class BotProcess:
                 stderr=log,
             )
 
-    async def _answers(self) -> None:
+    async def answers(self) -> None:
+        """It does, when this returns."""
+        with anyio.fail_after(START_TIMEOUT_S):
+            await self._first_answer()
+
+    async def _first_answer(self) -> None:
         assert self._process is not None
         async with httpx.AsyncClient(timeout=2) as client:
             while True:
@@ -91,12 +95,17 @@ class BotProcess:
         self._process.kill()
         self._process.wait()
 
+    def terminate(self) -> None:
+        """SIGTERM, and nobody waits."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+
     async def stop(self) -> int:
         """SIGTERM; the exit code. Silent when it is not running."""
         if self._process is None:
             return 0
         if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
+            self.terminate()
         with anyio.fail_after(STOP_TIMEOUT_S):
             return await anyio.to_thread.run_sync(self._process.wait)
 

@@ -148,6 +148,14 @@ class World:
         """Names of all that were ever made for this bot, oldest first, as the engine told of it."""
         return self.engine_log.made(self.install)
 
+    def make_stray(self) -> str:
+        """The id of a container that carries the bot's name and that nobody ordered."""
+        attempt = "0" * 26
+        labels = {"gpurun.attempt": attempt, "gpurun.install": self.install}
+        name = f"gpurun-{self.install}-{attempt}-zzzzzz"
+        made = self._engine.create_container(self.image, ["sleep", "600"], name=name, labels=labels)
+        return str(made["Id"])
+
     def in_container(self, container: str, *argv: str) -> str:
         """What a command in it prints."""
         made = self._engine.exec_create(container, list(argv))
@@ -206,11 +214,12 @@ async def open_world(
     database_url: str = "",
     clock: Clock | None = None,
     nursery: Nursery | None = None,
+    environment: Mapping[str, str] | None = None,
     **settings: str,
 ) -> AsyncIterator[World]:
     """The bot is running, with `settings` (`public_url` as `GPURUN_PUBLIC_URL`) on top of its own.
 
-    `clock` is GitHub's; `nursery` makes starts of the bot cheap.
+    `clock` is GitHub's; `nursery` makes starts of the bot cheap; `environment` is for what is no setting.
     """
     github = FakeGitHub(folder / "github", clock=clock)
     hub = FakeHub()
@@ -219,6 +228,7 @@ async def open_world(
     async with serving(github) as github_url:
         with hub.serving() as hub_url:
             environment = {
+                **(environment or {}),
                 "GPURUN_STATE_DIR": str(folder / "state"),
                 "GPURUN_DATABASE_URL": database_url,
                 "GPURUN_PORT": str(port),

@@ -1,0 +1,441 @@
+"""A real process is killed at every failpoint, on both databases; each story comes to its end and all laws hold.
+
+`STORIES` says where the processes of each story die. A failpoint in none of them fails the test, so a new one needs a
+story. The table of all deaths stands at the end of the test session.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import anyio
+import pytest
+
+from gpurun.flow import failpoints
+from tests.world import World, open_world
+from tests.world.bot import dying_at
+from tests.world.deaths import Deaths, tell
+from tests.world.engine_proxy import EngineProxy
+from tests.world.laws import (
+    Record,
+    assert_audit_of,
+    assert_laws,
+    assert_log,
+    assert_one_claim,
+    assert_one_end_each,
+    assert_streams_whole,
+)
+from tests.world.nursery import Child, Nursery
+from tests.world.rows import select, undone
+from tests.world.shifted import ShiftedClock, shift_postgres
+
+WITHIN_S = 45.0
+PATH = os.getenv("PATH", "")
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(400)]
+
+
+def both(*edges: str) -> tuple[str, ...]:
+    """Before and after each."""
+    return tuple(f"{edge}.{side}" for edge in edges for side in ("before", "after"))
+
+
+IDLE = both("observe.accounts", "observe.list", "observe.settle", "worker.claim", "audit.seal")
+"""What a bot does that nobody asks for anything."""
+
+STORIES: dict[str, tuple[str, ...]] = {
+    "way": (
+        *IDLE,
+        *both("intake.comment", "intake.pull_request", "intake.permission", "intake.config", "intake.commit"),
+        *both("run.git_source", "run.git_fetch", "run.image", "run.model", "run.pin", "run.offers", "run.settle"),
+        *both("attempt.uplink_open", "attempt.prepare", "attempt.settle", "attempt.destroy", "attempt.uplink_close"),
+        "attempt.send_create.before",
+        *both("publish.react", "publish.create_check", "publish.create_comment", "publish.announce", "publish.commit"),
+        *both("publish.update_check", "publish.update_comment", "publish.find_check", "publish.find_comment"),
+    ),
+    "doubt": ("attempt.send_create.after", *both("attempt.look", "attempt.create")),
+    "provider": both(
+        *("attempt.last_words", "attempt.last_log", "run.why_never", "observe.broken"),
+        *("stray.describe", "stray.destroy", "stray.settle"),
+    ),
+    "github": both(
+        *("intake.settle", "intake.distrust", "intake.poison", "worker.failed"),
+        *("publish.delay", "publish.release", "publish.forbidden"),
+    ),
+    "leases": both("worker.renew", "worker.leave"),
+    "request": both("request.run", "request.cancel", "request.end"),
+}
+
+
+def test_every_failpoint_has_a_story():
+    told = list(itertools.chain(*STORIES.values()))
+    assert sorted(told) == sorted(failpoints.names())
+
+
+@pytest.fixture(scope="module")
+def nursery():
+    with Nursery() as nursery:
+        yield nursery
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def database_url(request):
+    """Empty for SQLite."""
+    if request.param == "sqlite":
+        return ""
+    url = request.getfixturevalue("postgres_url")
+    shift_postgres(url)
+    return url
+
+
+@pytest.fixture
+def clock(tmp_path):
+    return ShiftedClock(tmp_path / "shift")
+
+
+@pytest.fixture
+async def proxy(tmp_path):
+    """In front of the Docker Engine."""
+    proxy = EngineProxy()
+    async with proxy.serving(tmp_path) as proxy.address:
+        yield proxy
+
+
+@pytest.fixture
+async def world(tmp_path, base_images, nursery, clock, database_url, proxy):
+    async with open_world(
+        tmp_path,
+        image=base_images.python,
+        database_url=database_url,
+        clock=clock,
+        nursery=nursery,
+        docker_host=proxy.address,
+        docker_max_runs="5",  # an attempt that may show up yet keeps its place
+        environment={"SHIFTED_CLOCK": str(tmp_path / "shift")},
+    ) as world:
+        yield world
+
+
+@pytest.fixture
+def deaths(request, world, clock, database_url):
+    return Deaths(world, clock, "postgres" if database_url else "sqlite", story_of(request))
+
+
+def story_of(request):
+    """The name of the test."""
+    return request.function.__name__.removeprefix("test_").replace("_", " ")
+
+
+async def test_the_whole_way_of_a_run(world: World, deaths: Deaths):
+    """One run, a new death at every edge between the comment and the verdict."""
+    revision = world.hub.add_model("acme/tiny", {"config.json": b"{}", "model.safetensors": b"w" * 5000})
+    say = r"for i in $(seq 300); do printf 'line %s \351\r' $i; echo; sleep 0.01; done"
+    world.jobs(smoke={"run": say, "models": [{"id": "acme/tiny", "revision": str(revision)}]})
+    await world.bot.stop()
+    await deaths.at(*IDLE)
+    await deaths.at(
+        *(name for name in STORIES["way"] if name not in IDLE), after=lambda: world.comment("/gpurun smoke")
+    )
+    await world.bot.start()
+    await world.expect_check("gpurun / smoke", "success")
+    await world.expect_comment("✅ passed")
+    record = await assert_laws(world)
+    assert [len(rows) for rows in (record.commands, record.runs, record.attempts)] == [1, 1, 1]
+    assert_log(world, "smoke", b"".join(b"line %d \xe9\r\n" % i for i in range(1, 301)))
+    deaths.all_is_well()
+
+
+async def test_a_create_that_nobody_knows_the_outcome_of(world: World, deaths: Deaths):
+    """Announced and not called, called and not written down: a second attempt only when there is no first one."""
+    world.jobs(smoke={"run": "echo went"})
+    await world.bot.stop()
+    await deaths.at("attempt.send_create.after", after=lambda: world.comment("/gpurun smoke"))
+    async with deaths.hurried(3):
+        await deaths.at(*both("attempt.look"))
+        await world.bot.start()
+        await second_attempt(world, runs=1)
+    await passed(world, runs=1)
+    await world.bot.stop()
+    await deaths.at("attempt.create.before", after=lambda: world.comment("/gpurun smoke"))
+    await world.bot.start()
+    async with deaths.hurried(3):
+        await second_attempt(world, runs=2)
+    await passed(world, runs=2)
+    await world.bot.stop()
+    await deaths.at("attempt.create.after", after=lambda: world.comment("/gpurun smoke"))
+    await world.bot.start()
+    await passed(world, runs=3)
+    async with deaths.hurried(120):  # for half an hour an instance of the first ones could show up
+        await world.until(lambda: None if undone(world.database) else True, "nothing undone")
+    found_and_used = [("gone", "passed")]
+    assert attempts(world) == [("void", "lost"), ("gone", "passed")] * 2 + found_and_used
+    await world.expect_comment("✅ passed")
+    await assert_laws(world)
+    deaths.all_is_well()
+
+
+async def test_what_a_provider_does_to_a_dying_bot(world: World, deaths: Deaths, proxy, engine, base_images):
+    """An image without Python, a container that somebody kills, a machine that will never do, a forbidden list, and an
+    instance of nobody's.
+    """
+    world.jobs(
+        bare={"image": base_images.busybox, "run": "true"},
+        killed={"run": "echo said; sleep 600"},
+        big={"run": "true", "resources": {"gpu": "80GB:1"}},
+    )
+    await world.bot.stop()
+    await deaths.at(*both("attempt.last_words"), after=lambda: world.comment("/gpurun bare"))
+    await deaths.at(*both("run.why_never"), after=lambda: world.comment("/gpurun big"))
+    await world.bot.start()
+    await world.expect_no_container()
+    world.comment("/gpurun killed")
+    container = await world.expect_container()
+    said = "SELECT 1 FROM chunk WHERE name = 'log'"
+    await world.until(lambda: select(world.database, said) or None, "the first line")
+    await world.bot.stop()
+    engine.kill(container)
+    await deaths.at(*both("attempt.last_log"))
+    proxy.forbids_lists = True
+    await deaths.at(*both("observe.broken"))
+    proxy.forbids_lists = False
+    stray = world.make_stray()
+    async with deaths.hurried(20):
+        await deaths.at(*both("stray.describe", "stray.settle", "stray.destroy"))
+        assert stray not in [one["Id"] for one in world.containers()]
+        await world.bot.start()
+        for job in ("bare", "killed", "big"):
+            await world.expect_check(f"gpurun / {job}", "failure")
+    await world.expect_comment("no python3 in the image")
+    await world.expect_comment("NVIDIA")
+    await world.expect_comment("gpurun killed: ⚠️ lost")
+    record = await assert_laws(world)
+    (log,) = [record.stream(attempt["id"]) for attempt in record.attempts if attempt["phase"] == "running"]
+    assert log.count(b"said\n") == 1
+    deaths.all_is_well()
+
+
+async def test_what_github_does_to_a_dying_bot(world: World, deaths: Deaths):
+    """Nothing to do, a forgery, an outage that lasts, a limit, a suspension."""
+    world.jobs(smoke={"run": "while [ ! -e go ]; do sleep 0.05; done"})
+    await world.bot.stop()
+    await deaths.at(*both("intake.settle"), after=lambda: world.comment("thanks"))
+
+    forged: list[str] = []
+
+    def forge() -> None:
+        world.comment("/gpurun smoke", by="bob")
+        hook = world.github.queued[-1]
+        hook.body = hook.body.replace(b'"login": "bob"', b'"login": "alice"')
+        forged.append(hook.guid)
+
+    await deaths.at(*both("intake.distrust"), after=forge)
+
+    world.github.fail_next("GET", "/repos/{}/{}/issues/comments/{}", status=502, times=100)
+    async with deaths.hurried(5):
+        await deaths.at(*both("worker.failed", "intake.poison"), after=lambda: world.comment("/gpurun smoke"))
+        world.github.troubles.clear()
+        await world.bot.start()
+        await world.expect_comment("GitHub")
+    await world.bot.stop()
+
+    limit = {"retry-after": "60"}
+    world.github.fail_next("POST", "/repos/{}/{}/check-runs", status=403, headers=limit, times=2)
+    async with deaths.hurried(1):
+        await deaths.at(*both("publish.delay", "publish.release"), after=lambda: world.comment("/gpurun smoke"))
+        world.github.troubles.clear()
+    await world.bot.start()
+    container = await world.expect_container()
+    async with deaths.hurried(5):
+        await world.expect_check("gpurun / smoke", None)
+    await world.bot.stop()
+    world.github.suspend(world.repo)
+    world.in_container(container, "touch", "/gpurun/work/go")
+    async with deaths.hurried(2):
+        await deaths.at(*both("publish.forbidden"))
+        await world.bot.start()
+        world.github.unsuspend(world.repo)
+        await world.expect_check("gpurun / smoke", "success")
+        await world.expect_comment("✅ passed")
+    record = await assert_laws(world)
+    (suspect,) = [row for row in record.inbox if row["guid"] == forged[0]]
+    assert suspect["note"].startswith("forged_suspect")
+    assert len(record.runs) == 1
+    deaths.all_is_well()
+
+
+async def test_leases_that_are_renewed_and_given_back(world: World, deaths: Deaths, clock):
+    """A step that takes long, and a step that a server which is told to stop does not go on with."""
+    world.jobs(one={"run": "true"}, two={"run": "true"})
+    await world.bot.stop()
+    world.github.slow("GET", "/repos/{}/{}/issues/comments/{}", seconds=3600, times=2)
+    async with deaths.hurried(5):
+        await deaths.at(*both("worker.renew"), after=lambda: world.comment("/gpurun one"))
+    for job, failpoint in zip(("one", "two"), both("worker.leave"), strict=True):
+        world.github.slow("POST", "/app/installations/{}/access_tokens", seconds=10, times=2)
+        await world.bot.start(**dying_at(failpoint))
+        if job == "two":
+            world.comment("/gpurun two")
+        while not select(world.database, f"SELECT 1 FROM run WHERE job = '{job}' AND lease_token IS NOT NULL"):
+            deaths.pass_time(1)  # until intake has its token, and planning waits for another one
+            await anyio.sleep(0.1)
+        world.bot.terminate()
+        await world.until(lambda: True if '"stopping"' in world.bot.output() else None, "the bot stops")
+        await anyio.sleep(0.3)
+        deaths.pass_time(10)
+        deaths.note(await world.bot.death())
+        assert failpoint == deaths.last
+    world.github.troubles.clear()
+    await world.bot.start()
+    async with deaths.hurried(1):
+        for job in ("one", "two"):
+            await world.expect_check(f"gpurun / {job}", "success")
+            await world.expect_comment(f"To run it again, write `/gpurun {job}`.")
+    await assert_laws(world)
+    deaths.all_is_well()
+
+
+def attempts(world: World) -> list[tuple[str, str]]:
+    """State and result, oldest first."""
+    rows = select(world.database, "SELECT state, result FROM attempt ORDER BY created_at, id")
+    return [(row["state"], json.loads(row["result"] or '{"kind": ""}')["kind"]) for row in rows]
+
+
+async def second_attempt(world: World, *, runs: int) -> None:
+    """The newest run has one; no time may be hurried from then on."""
+    counted = "SELECT count(*) AS made FROM attempt WHERE number = 2 AND create_sent_at IS NOT NULL"
+    await world.until(lambda: True if select(world.database, counted)[0]["made"] == runs else None, "another attempt")
+
+
+async def passed(world: World, *, runs: int) -> None:
+    """So many have, and no other check is there."""
+    checks = lambda: [check.conclusion for check in world.github.checks(world.repo)]  # noqa: E731
+    await world.until(lambda: True if checks() == ["success"] * runs else None, f"{runs} runs that passed")
+    await world.expect_no_container()
+
+
+@pytest.mark.parametrize("database_url", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True)
+async def test_requests_to_a_server(world: World, deaths: Deaths, nursery: Nursery, tmp_path):
+    """Processes that ask for a run, a cancel and an end, and die around it, while the bot works."""
+    world.jobs(hold={"run": "echo went; sleep 600"})
+    assert world.pull is not None
+    config = world.repo.git.run("show", f"{world.pull.head_sha}:.gpurun.yml").decode()
+    repo = {"installation": world.repo.installation_id, "repo": world.repo.name, "repo_id": world.repo.id}
+    request = json.dumps({**repo, "job": "hold", "sha": world.pull.head_sha, "config": config})
+
+    async def ask(what: str, about: str, failpoint: str = "") -> None:
+        environment = {**world.bot.environment, "PATH": PATH, **(dying_at(failpoint) if failpoint else {})}
+        child = nursery.spawn(["ask", what, about], environment, tmp_path / "ask.log")
+        code = await ended(child)
+        assert code == (-signal.SIGKILL if failpoint else 0), (tmp_path / "ask.log").read_text()
+        if failpoint:
+            died.append(failpoint)
+
+    def runs() -> list[str]:
+        return [row["id"] for row in select(world.database, "SELECT id FROM run ORDER BY created_at, id")]
+
+    died: list[str] = []
+    await ask("run", request, "request.run.before")
+    assert runs() == []
+    await ask("run", request, "request.run.after")
+    (first,) = runs()
+    await world.expect_container()
+    await ask("cancel", first, "request.cancel.before")
+    await ask("cancel", first, "request.cancel.after")
+    await world.expect_no_container(within_s=40)
+    await ask("run", request)
+    _, second = runs()
+    await world.expect_container()
+    await ask("end", second, "request.end.before")
+    await ask("end", second, "request.end.after")
+    record = await assert_laws(world)
+    assert [run["verdict"] for run in record.runs] == ["cancelled"] * 2
+    assert tuple(died) == STORIES["request"]
+    tell(died, "postgres", "requests to a server")
+
+
+async def test_requests_at_a_terminal(tmp_path, engine, base_images, nursery: Nursery):
+    """`gpurun run` is killed around its request, its cancel, and the end that it makes of what others left."""
+    terminal = Terminal(tmp_path, nursery, base_images.python)
+    for failpoint in ("request.run.before", "request.run.after", "request.end.before", "request.end.after"):
+        await terminal.dies_at(failpoint)
+    for failpoint in both("request.cancel"):
+        await terminal.dies_at(failpoint, interrupted=True)
+    for _ in range(5):
+        if terminal.unended() or not terminal.quick:
+            assert await terminal.run("quick") == 0, terminal.log.read_text()
+    assert terminal.unended() == []
+    records = {folder: Record.of(str(folder / "gpurun.db")) for folder in terminal.runs()}
+    for folder, record in records.items():
+        assert_one_claim(record)
+        assert_one_end_each(record)
+        assert_streams_whole(record)
+        assert_audit_of(str(folder / "gpurun.db"))
+        for run in record.runs:
+            assert run["verdict"] == ("passed" if run["job"] == "quick" else "cancelled")
+    names = {attempt["name"] for record in records.values() for attempt in record.attempts}
+    left = [one["Names"] for one in engine.containers(all=True) if names & {name[1:] for name in one["Names"]}]
+    assert left == []
+    assert sorted(terminal.died) == sorted(STORIES["request"])
+    tell(terminal.died, "sqlite", "requests at a terminal")
+
+
+class Terminal:
+    """`gpurun run` in a checkout, again and again."""
+
+    def __init__(self, folder: Path, nursery: Nursery, image: str) -> None:
+        self._nursery = nursery
+        self._checkout = folder / "train"
+        self._home = folder / "state"
+        self._folder = folder
+        self.log = folder / "terminal.log"
+        self.died: list[str] = []
+        self.quick = 0
+        jobs = {"hold": {"image": image, "run": "echo holding; sleep 600"}, "quick": {"image": image, "run": "true"}}
+        self._checkout.mkdir()
+        (self._checkout / ".gpurun.yml").write_text(json.dumps({"version": 1, "jobs": jobs}))
+        who = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
+        for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "jobs"]):
+            subprocess.run(["git", *who, *words], cwd=self._checkout, check=True)
+
+    async def run(self, job: str) -> int:
+        """Its exit code."""
+        self.quick += 1
+        return await ended(self._start(job))
+
+    async def dies_at(self, failpoint: str, *, interrupted: bool = False) -> None:
+        """`interrupted`: Ctrl-C, when the job has begun."""
+        child = self._start("hold", **dying_at(failpoint))
+        if interrupted:
+            with anyio.fail_after(WITHIN_S):
+                while "holding" not in self.log.read_text():
+                    assert child.poll() is None, self.log.read_text()
+                    await anyio.sleep(0.05)
+            child.send_signal(signal.SIGINT)
+        assert await ended(child) == -signal.SIGKILL, self.log.read_text()
+        self.died.append(failpoint)
+
+    def runs(self) -> list[Path]:
+        """State folders."""
+        return sorted((self._home / "runs").iterdir())
+
+    def unended(self) -> list[Path]:
+        """Of those of which something may be left."""
+        return [folder for folder in self.runs() if not (folder / "ended").exists()]
+
+    def _start(self, job: str, **more: str) -> Child:
+        self.log.write_bytes(b"")
+        environment = {"PATH": PATH, "HOME": str(self._folder), "GPURUN_STATE_DIR": str(self._home), **more}
+        return self._nursery.spawn(["run", job], environment, self.log, cwd=self._checkout)
+
+
+async def ended(child: Child) -> int:
+    """Its exit code, negative for a signal."""
+    with anyio.fail_after(WITHIN_S):
+        while (code := child.poll()) is None:
+            await anyio.sleep(0.02)
+    return code
