@@ -13,6 +13,7 @@ from pydantic import SecretStr
 from gpurun.adapters.store.attempts import AttemptTable
 from gpurun.domain.errors import PinNotFound, SourceUnavailable
 from gpurun.domain.run import AttemptState, Phase, Result, ResultKind
+from gpurun.domain.offer import DiskUse
 from gpurun.http.agent_files import artifact_path
 from gpurun.http.asgi import Refusal
 from gpurun.http.callers import SCOPE_ATTEMPT
@@ -89,7 +90,7 @@ async def test_a_whole_conversation(world, clock):
     assert (await world.get("models/0/sub/model.safetensors")).content == WEIGHTS
 
     clock.advance(seconds=5)
-    assert records(await world.post("phase", [("phase", "running")])) == ORDERS
+    assert records(await world.post("phase", [("phase", "running")])) == {**ORDERS, "out_of_disk": "0"}
     assert (await world.attempt()).phase_times["running"] == clock.now()
 
     assert records(await world.append(0, b"hello\n")) == {"next": "6", "durable": "6", **ORDERS}
@@ -570,6 +571,30 @@ async def test_finish_may_be_repeated_and_the_first_counts(world):
 async def test_a_result_that_came_second_is_late(world, monkeypatch):
     """The engine's own is committed between our look and our word."""
     await world.add()
+TOO_MUCH = DiskUse(used_mib=2048, limit_mib=1024)
+
+
+@pytest.mark.parametrize("told", [[("result", "failed"), ("reason", "disk")], [("result", "cancelled")]])
+async def test_who_is_stopped_for_the_disk_hears_why_and_its_end_gets_our_figures(world, told):
+    await world.add(attempt=an_attempt(disk=TOO_MUCH, stop_asked_at=NOW))
+    await world.claim()
+    heard = records(await world.post("phase", [("phase", "running")]))
+    assert (heard["cancel"], heard["out_of_disk"]) == ("1", "1")
+    for _ in range(2):
+        assert (await world.post("finish", told)).status_code == 200
+    result = (await world.attempt()).result
+    assert (result.kind, result.reason) == (ResultKind.FAILED, "disk")
+    assert result.detail.startswith("The job used 2GB of the 1GB")
+    assert await world.audited() == ["attempt_claimed", "attempt_result_set"]
+
+
+async def test_a_cancel_is_a_cancel_also_with_a_full_disk(world):
+    await world.add(run=a_run(cancel_at=NOW), attempt=an_attempt(disk=TOO_MUCH, stop_asked_at=NOW))
+    await world.claim()
+    heard = records(await world.post("phase", [("phase", "running")]))
+    assert (heard["cancel"], heard["out_of_disk"]) == ("1", "0")
+
+
     await world.claim()
     monkeypatch.setattr(AttemptTable, "set_result", lambda *_: False)
     await world.post("finish", [("result", "failed"), ("exit_code", 1), ("reason", "exit")])
