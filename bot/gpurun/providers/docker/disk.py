@@ -61,8 +61,9 @@ def limit_for(needs: Resources, disk: Space | None, *, default_mib: int, max_run
 class _Layer:
     """One container that is measured."""
 
-    volumes: tuple[str, ...]
     limit_mib: int
+    volumes: tuple[str, ...] | None
+    """Their folders; None: the list says that there are some and not where."""
     due_at: float = 0.0
     used_mib: int | None = None
 
@@ -145,11 +146,14 @@ class DiskWatch:
         began = self._monotonic()
         used: int | None = None
         try:
-            used = layer_bytes(self._engine.client(), ref)
+            api = self._engine.client()
+            if layer.volumes is None:
+                layer.volumes = volume_folders(api, ref)
+            used = layer_bytes(api, ref)
         except vendor_errors():
             pass  # it ended meanwhile, or the engine has a bad moment: the last measure stands
         if used is not None:
-            used += sum(map(tree_bytes, layer.volumes))
+            used += sum(map(tree_bytes, layer.volumes or ()))
         now = self._monotonic()
         with self._layers.lock:
             layer.used_mib = layer.used_mib if used is None else used // MIB
@@ -160,6 +164,12 @@ def layer_bytes(api: APIClient, ref: str) -> int | None:
     """Length of the files in the container's own layer; None when it is not there. Vendor errors pass."""
     found = api.containers(size=True, filters={"id": ref})
     return int(found[0].get("SizeRw") or 0) if found else None
+
+
+def volume_folders(api: APIClient, ref: str) -> tuple[str, ...]:
+    """Where the container's volumes are on the host. Vendor errors pass."""
+    mounts = api.inspect_container(ref).get("Mounts") or ()
+    return tuple(mount["Source"] for mount in mounts if mount.get("Type") == "volume" and mount.get("Source"))
 
 
 def tree_bytes(folder: str) -> int:
@@ -179,8 +189,6 @@ def tree_bytes(folder: str) -> int:
 
 
 def _layer(item: Mapping[str, Any]) -> _Layer:
-    volumes = tuple(
-        mount["Source"] for mount in item.get("Mounts") or () if mount.get("Type") == "volume" and mount.get("Source")
-    )
+    has_volumes = any(mount.get("Type") == "volume" for mount in item.get("Mounts") or ())
     limit = (item.get("Labels") or {}).get(LABEL_DISK, "")
-    return _Layer(volumes, int(limit) if limit.isdigit() else 0)
+    return _Layer(int(limit) if limit.isdigit() else 0, None if has_volumes else ())

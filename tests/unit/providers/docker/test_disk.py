@@ -23,12 +23,16 @@ class FakeEngine:
     def __init__(self) -> None:
         self.now = 100.0
         self.bytes: dict[str, int | None] = {}
+        self.mounts: list[dict[str, str]] = []
         self.takes_s = 0.0
         self.asked: list[str] = []
         self.stuck: threading.Event | None = None
 
     def client(self):
         return self
+
+    def inspect_container(self, ref):
+        return {"Id": ref, "Mounts": self.mounts}
 
     def containers(self, *, size, filters):
         assert size
@@ -132,7 +136,9 @@ def test_volumes_that_the_image_asks_for_count(engine, watch, tmp_path):
     (tmp_path / "loop").symlink_to(tmp_path)
     (tmp_path / "gone").symlink_to("/nowhere/at/all")
     engine.bytes = {"a": 1 * MIB}
-    mounts = [{"Type": "volume", "Source": str(tmp_path)}, {"Type": "bind", "Source": "/usr"}, {"Type": "volume"}]
+    bind = {"Type": "bind", "Source": "/usr"}
+    engine.mounts = [{"Type": "volume", "Source": str(tmp_path)}, bind, {"Type": "volume"}]
+    mounts = [{"Type": "volume", "Source": ""}, bind]  # the list does not say where
     assert watch.look([running("a", Mounts=mounts)], "/")["a"].used_mib == 4
     assert tree_bytes(str(tmp_path / "not there")) == 0
 
