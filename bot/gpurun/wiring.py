@@ -20,8 +20,10 @@ from gpurun.adapters.git import GitMirrors
 from gpurun.adapters.hub import HuggingFaceHub
 from gpurun.adapters.images import RegistryImages
 from gpurun.adapters.local import LocalForge
+from gpurun.adapters.secrets import MemorySecrets
 from gpurun.adapters.store import PostgresStore, SqliteStore
-from gpurun.domain.errors import UserError
+from gpurun.domain.errors import SecretRefused, UserError
+from gpurun.domain.secret import MIN_SECRET_CHARS
 from gpurun.domain.stream import StreamName
 from gpurun.flow import failpoints
 from gpurun.flow.engine import AgentBundle, EngineServices, handlers, know_providers
@@ -31,16 +33,19 @@ from gpurun.flow.publish import Publisher
 from gpurun.flow.seal import seal_for_ever
 from gpurun.flow.worker import Handler, Worker
 from gpurun.http.agent_api import AgentApi
+from gpurun.http.maskers import Maskers
 from gpurun.http.services import HttpServices
 from gpurun.http.uplink import UnixUplinks
 from gpurun.ports.clock import Chance, Clock
 from gpurun.ports.forge import Forge
 from gpurun.ports.provider import Provider
+from gpurun.ports.secrets import Secrets
 from gpurun.ports.store import Kind, Store
 from gpurun.provider_kit import registry
 from gpurun.provider_kit.agent_zip import agent_zip
 from gpurun.provider_kit.boot import boot_script
 from gpurun.settings import Settings
+from gpurun.telemetry.shown import Hide
 
 SERVER_STATE = Path("/var/lib/gpurun")
 MIB = 1024 * 1024
@@ -68,6 +73,9 @@ class House:
     worker: Worker
     uplinks: UnixUplinks
     links: Links
+    secrets: Secrets
+    """What must not be shown; grows."""
+    hide: Hide
     providers: Mapping[str, Provider]
     state: Path
     """The folder of what is this house's alone."""
@@ -140,7 +148,9 @@ async def open_server(settings: Settings) -> AsyncIterator[House]:
     async with AsyncExitStack() as stack:
         stack.push_async_callback(forge.close)
         forge.require_key()
-        yield replace(await open_house(stack, settings, folders, forge), app=forge)
+        house = await open_house(stack, settings, folders, forge)
+        house.secrets.register(key)
+        yield replace(house, app=forge)
 
 
 @asynccontextmanager
@@ -167,12 +177,15 @@ async def open_house(stack: AsyncExitStack, settings: Settings, folders: Folders
     images = RegistryImages()
     stack.push_async_callback(images.close)
     secrets = (settings.webhook_secret, settings.webhook_secret_old)
+    memory = keep_secret(MemorySecrets(), settings)
+    maskers = Maskers(memory, store.install_secret)
     http = HttpServices(
         store=store,
         git=git,
         hub=hub,
         blobs=FolderBlobs(folders.state / "blobs"),
         clock=clock,
+        maskers=maskers,
         install_secret=store.install_secret,
         webhook_secrets=tuple(secret for secret in secrets if secret.get_secret_value()),
         public_url=settings.public_url.rstrip("/"),
@@ -196,13 +209,14 @@ async def open_house(stack: AsyncExitStack, settings: Settings, folders: Folders
         install_secret=store.install_secret,
         agent=AgentBundle(path=str(agent.path), sha256=agent.sha256, boot_script=boot_script()),
         slots={"docker": settings.docker_max_runs},
-        masks=http.masks,
+        masks=maskers.values,
         stream_bytes={StreamName.LOG: http.log_quota_bytes, StreamName.METRICS: http.metrics_quota_bytes},
     )
     links = links_of(settings, forge)
+    hide = Hide(memory)
     steps: dict[Kind, Handler] = {
         Kind.INBOX: Intake(store=store, forge=forge, chance=chance),
-        Kind.PUBLICATION: Publisher(store=store, forge=forge, links=links),
+        Kind.PUBLICATION: Publisher(store=store, forge=forge, links=links, hide=hide),
         **handlers(services),
     }
     await uplinks.look(store)
@@ -217,6 +231,8 @@ async def open_house(stack: AsyncExitStack, settings: Settings, folders: Folders
         worker=worker,
         uplinks=uplinks,
         links=links,
+        secrets=memory,
+        hide=hide,
         providers=providers,
         state=folders.state,
     )
@@ -277,6 +293,20 @@ def provider_values(settings: Settings, folders: Folders) -> Mapping[str, Mappin
             "watchdog_folder": folders.cache / "watchdog",
         }
     }
+
+
+def keep_secret(secrets: MemorySecrets, settings: Settings) -> MemorySecrets:
+    """The bot's own, from its settings. Raises UserError for one that is too short to be kept out of texts."""
+    for name, value in settings:
+        if isinstance(value, SecretStr) and value.get_secret_value():
+            try:
+                secrets.register(value)
+            except SecretRefused as refused:
+                raise UserError(f"GPURUN_{name.upper()}: {refused.message}", hint=refused.hint) from None
+    password = urlsplit(database_url(settings)).password or ""
+    if len(password.strip()) >= MIN_SECRET_CHARS:
+        secrets.register(SecretStr(password))
+    return secrets
 
 
 def private_key(settings: Settings) -> SecretStr:

@@ -27,6 +27,8 @@ class Contact:
         self.out_of_disk = False
         """Why it is to end: the job has filled its disk."""
         self.revoked = False
+        self.masks = 0
+        """Grows with the secrets that the bot knows of."""
         self.deadline = deadline
         """Unix seconds."""
 
@@ -37,6 +39,7 @@ class Contact:
         elif 200 <= answer.status < 300:
             self.cancel = self.cancel or answer.number("cancel", 0) == 1
             self.out_of_disk = self.out_of_disk or answer.number("out_of_disk", 0) == 1
+            self.masks = max(self.masks, answer.number("masks", 0))
             self.deadline = float(answer.number("deadline", int(self.deadline)))
 
     def left_s(self) -> float:

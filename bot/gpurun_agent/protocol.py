@@ -13,9 +13,11 @@ POST /agent/v1/phase       {phase}                                           -> 
         `out_of_disk` (`0` or `1`) says why `cancel` is set: the job uses more of the disk than it may. End it at once,
         collect, finish as failed(disk). Whoever hears `cancel` asks again with the phase that it is in.
 PUT  /agent/v1/streams/<log|metrics>?offset=N[&end=1]      raw bytes, 0..4 MiB
-        -> 200 {next, durable, cancel, deadline}; 409 {next, ...}: go back or forward to `next`; 413: quota, no more
+        -> 200 {next, durable, cancel, deadline, masks}; 409 {next, ...}: go back or forward to `next`; 413: quota
         `next` may be below offset + length: a tail that could be the start of a secret is not taken yet. Keep it and
         send it again together with newer bytes, never alone; `end=1` (nothing follows) takes everything.
+GET  /agent/v1/masks                               -> 200 {masks, mask..., cancel, deadline}: everything to be masked
+        To be asked when `masks` in an answer is more than it was: the bot has learned of a secret.
 GET  /agent/v1/source                              -> 200 tar (ustar with pax headers), commit id in the global header
 GET  /agent/v1/models/<index>/<path>   [Range: bytes=N-]                                  -> 200 or 206 bytes; 422 text
         422: the hub does not have what the plan pins (a hash that shows at the end is told to whoever asks again).
@@ -35,7 +37,9 @@ The spec, answer of `claim`:
     source                   40-hex commit id; empty: no source
     setup, run               shell text; an empty one is skipped
     env                      repeated, `NAME=value`
-    mask                     repeated, a secret value to be masked in the log (at least 6 bytes)
+    masks                    grows with the secrets that the bot knows of
+    mask                     repeated, bytes to be masked in the log wherever they stand (at least 6): every form of
+                             every secret, because the bot alone knows how to spell them
     model                    repeated, `<index>\0<id>\0<revision>\0<target>`; target may be empty
     file                     repeated, `<model index>\0<size>\0<sha256>\0<etag>\0<path>`
     artifact                 repeated, a glob under the work folder

@@ -86,6 +86,9 @@ class Run:
         self._why: Errand | None = None
         """Why the bot wants an end."""
         self._why_until = 0.0
+        self._masks: int | None = None
+        """How many secrets the masker was told of; None before there is one."""
+        self._masks_errand: Errand | None = None
         self._out_of_disk = False
 
     def go(self) -> int:
@@ -195,6 +198,7 @@ class Run:
         log = Stream("log", self._loop, self.new_line(), self._contact, Backlog(around.tmp, SPILL_MAX))
         metrics = Stream("metrics", self._loop, self.new_line(), self._contact, Backlog(around.tmp, SPILL_MAX))
         self._masker = Masker(tokens + spec.mask)
+        self._masks = self._contact.masks
         self._log = Log(log, self._masker, spec.log_quota)
         self._log_stream, self._metrics = log, metrics
         # Not at once: a command of a few milliseconds should not wait for it.
@@ -401,8 +405,25 @@ class Run:
         self._phase_wanted = ""
         self._phase_errand = Errand(self._loop, self._control, self._contact, build)
 
+    def _learn_masks(self) -> None:
+        """Secrets that the bot has learned of since the claim, on a connection of their own."""
+        errand = self._masks_errand
+        if errand is None:
+            if self._masks is not None and self._contact.masks > self._masks:
+                self._masks_line = self.new_line()
+                self._masks_errand = self.errand_on(
+                    self._masks_line, lambda: Request("GET", protocol.PREFIX + "masks")
+                )
+        elif errand.answer is not None:
+            self._masks_errand = None
+            self._masks_line.close()
+            # A bot that refuses is not asked again for the same.
+            self._masks = errand.answer.number("masks", self._contact.masks)
+            self._masker.add(value for name, value in errand.answer.fields() if name == "mask")
+
     def _look_up(self) -> None:
         self._tell_phase()
+        self._learn_masks()
         if self._contact.revoked:
             raise Unwanted
         if self._loop.terminated:

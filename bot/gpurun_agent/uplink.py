@@ -22,7 +22,7 @@ BLOCK = 256 * 1024
 
 DURABLE_POLL_S = 0.5
 
-MAX_HELD = 64 * 1024
+MAX_HELD = 1024 * 1024
 """A rest up to this length is a possible secret that the bot holds back; more is an append taken in part."""
 
 

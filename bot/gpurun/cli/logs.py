@@ -4,8 +4,26 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 
 import structlog
+
+
+class _Hidden:
+    """A renderer whose lines pass `hide` as they will stand there: tracebacks, reprs and JSON escapes included."""
+
+    hide: Callable[[str], str] = str
+
+    def __init__(self, renderer: structlog.types.Processor) -> None:
+        self._renderer = renderer
+
+    def __call__(self, logger: object, method: str, event: structlog.types.EventDict) -> str:
+        return _Hidden.hide(str(self._renderer(logger, method, event)))
+
+
+def keep_out_of_log(hide: Callable[[str], str]) -> None:
+    """From now on every line passes `hide`."""
+    _Hidden.hide = hide
 
 
 def log_as_json() -> None:
@@ -31,7 +49,7 @@ def _configure(renderer: structlog.types.Processor, level: int) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            renderer,
+            _Hidden(renderer),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),

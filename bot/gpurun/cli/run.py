@@ -16,7 +16,7 @@ from gpurun.cli.environment import read_settings
 from gpurun.cli.follow import carry_out
 from gpurun.cli.interrupts import Interrupted, Interrupts, listening
 from gpurun.cli.leftovers import clear_leftovers, mark_ended
-from gpurun.cli.logs import log_trouble_only
+from gpurun.cli.logs import keep_out_of_log, log_trouble_only
 from gpurun.cli.screen import JsonScreen, PeopleScreen, Screen
 from gpurun.cli.trouble import first_of_ours, tell
 from gpurun.cli.validate import show_config_error
@@ -144,6 +144,7 @@ async def _request_and_run(wish: Wish, settings: Settings, screen: Screen, inter
         request = await local_request(forge, state, sha, wish.job)
     screen.starts(wish.job, state, sha)
     async with open_local(settings, forge) as house:
+        keep_out_of_log(house.hide)
         async with interrupts.ending_at(1, NOTHING_RAN):
             await require_room(house, load(request.config_text or "").jobs[request.job].needs())
             run_id = await request_run(house.store, house.chance, request)

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from gpurun.cli.environment import read_settings
 from gpurun.cli.first_look import first_look
-from gpurun.cli.logs import log_as_json
+from gpurun.cli.logs import keep_out_of_log, log_as_json
 from gpurun.cli.trouble import first_of_ours, tell
 from gpurun.domain.errors import GpurunError, UserError
 from gpurun.http.server import build_app
@@ -42,6 +42,7 @@ def serve() -> int:
 
 async def _serve(settings: Settings) -> None:
     async with open_server(settings) as house:
+        keep_out_of_log(house.hide)
         stop = anyio.Event()
         web = _Web(build_app(house.http), settings, install=house.install_id)
         async with anyio.create_task_group() as tasks:

@@ -305,7 +305,7 @@ class AttemptSteps:
             )
         except GpurunError:
             return LastWords("", "")  # nice to have; never in the way of the end
-        return _last_words(log, attempt.id)
+        return _last_words(Masker(self._s.masks(attempt)).mask(_whole_lines(log)), attempt.id)
 
     async def _last_log(self, attempt: Attempt) -> tuple[LastLog, LeftBehind]:
         """Nothing where the provider has nothing or does not answer: the end must not wait for it."""
@@ -351,6 +351,11 @@ def _address(uplink: Uplink) -> str:
 def _in_doubt(created: Rejected | Unclear) -> bool:
     """An instance of this attempt may speak yet."""
     return isinstance(created, Unclear) and created.ref is None
+
+
+def _whole_lines(log: bytes) -> bytes:
+    """Without the line that the limit has cut: it may begin inside a secret."""
+    return log if len(log) < LAST_WORDS_BYTES else log.partition(b"\n")[2]
 
 
 def _last_words(log: bytes, attempt_id: str) -> LastWords:

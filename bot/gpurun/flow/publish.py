@@ -6,6 +6,7 @@ posted before posting again. A PATCH may be repeated, so it needs no announcemen
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -51,6 +52,8 @@ class Publisher:
     store: Store
     forge: Forge
     links: Links
+    hide: Callable[[str], str] = str
+    """Puts stars over secrets; the last thing that happens to a text."""
 
     async def __call__(self, lease: Lease) -> None:
         """One step: one write to the forge, or one look for a write that may have happened."""
@@ -154,14 +157,25 @@ class Publisher:
             case PublicationKind.REACT:
                 return Body()
             case PublicationKind.REPLY:
-                return Body(comment=f"{row.text}\n\n{marker(row.nonce)}")
+                return Body(comment=self._comment(row.text, row))
             case PublicationKind.COMMENT:
                 facts = await self._facts(row)
                 text = minimal_comment(facts) if minimal else render_comment(facts)
-                return Body(comment=f"{text}\n\n{marker(row.nonce)}")
+                return Body(comment=self._comment(text, row))
             case PublicationKind.CHECK:
                 facts = await self._facts(row)
-                return Body(check=minimal_check(facts) if minimal else render_check(facts))
+                check = minimal_check(facts) if minimal else render_check(facts)
+                return Body(check=self._check(check))
+
+    def _comment(self, text: str, row: Publication) -> str:
+        return f"{self.hide(text)}\n\n{marker(row.nonce)}"
+
+    def _check(self, check: Check) -> Check:
+        hide = self.hide
+        notes = tuple(replace(note, message=hide(note.message), title=hide(note.title)) for note in check.annotations)
+        return replace(
+            check, title=hide(check.title), summary=hide(check.summary), text=hide(check.text), annotations=notes
+        )
 
     async def _facts(self, row: Publication) -> RunFacts:
         return await self.store.read(lambda tx: gather(tx, row.run_id, self.links))

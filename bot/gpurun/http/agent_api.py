@@ -11,11 +11,12 @@ from collections.abc import Awaitable, Callable
 import structlog
 from starlette.types import Message, Receive, Scope, Send
 
-from gpurun.domain.errors import PinNotFound, Revoked, Transient
+from gpurun.domain.errors import PinNotFound, Revoked, Transient, UnknownToken
 from gpurun.http.agent_files import Artifacts, ModelFiles, serve_source
-from gpurun.http.agent_session import claim, finish, report_phase
+from gpurun.http.agent_session import claim, finish, report_phase, tell_masks
 from gpurun.http.agent_streams import StreamAppends
 from gpurun.http.asgi import ClientGone, Refusal, refuse
+from gpurun.http.callers import unknown
 from gpurun.http.services import HttpServices
 from gpurun_agent import protocol
 
@@ -40,6 +41,9 @@ class AgentApi:
         async def serve_finish(scope: Scope, receive: Receive, send: Send, _: str) -> None:
             await finish(services, scope, receive, send)
 
+        async def masks(scope: Scope, receive: Receive, send: Send, _: str) -> None:
+            await tell_masks(services, scope, receive, send)
+
         async def source(scope: Scope, receive: Receive, send: Send, _: str) -> None:
             await serve_source(services, scope, receive, send)
 
@@ -48,6 +52,7 @@ class AgentApi:
             "phase": ("POST", serve_phase),
             "finish": ("POST", serve_finish),
             "streams": ("PUT", appends),
+            "masks": ("GET", masks),
             "source": ("GET", source),
             "models": ("GET", models),
             "artifacts": ("PUT", artifacts),
@@ -92,6 +97,8 @@ def _refusal(error: Exception) -> Refusal | None:
     match error:
         case Refusal():
             return error
+        case UnknownToken():
+            return unknown()
         case Revoked():
             return Refusal(410, str(error))
         case PinNotFound():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from pydantic import SecretStr
 from starlette.types import Receive, Scope, Send
@@ -11,9 +12,9 @@ from starlette.types import Receive, Scope, Send
 from gpurun.domain.errors import Revoked
 from gpurun.domain.run import Attempt, AuditEntry, Phase, Result
 from gpurun.http.asgi import Refusal, answer, read_body
-from gpurun.http.callers import Caller, bearer, caller_of, require_wanted
+from gpurun.http.callers import Caller, bearer, caller_of, require_wanted, running_caller
 from gpurun.http.services import HttpServices
-from gpurun.http.spec import build_spec, orders
+from gpurun.http.spec import build_spec, masks_fields, orders
 from gpurun.ports.store import Tx
 from gpurun.run import tokens
 from gpurun.run.disk import end_for_disk, told_or_for_disk
@@ -39,7 +40,8 @@ async def claim(services: HttpServices, scope: Scope, receive: Receive, send: Se
     if not _BOOT_ID.fullmatch(boot_id):
         raise Refusal(400, "A boot_id of 1 to 128 visible ASCII characters is needed.")
     token = tokens.run_token(services.install_secret, attempt.id, boot_id)
-    landed = _landed(fields)
+    masker = services.maskers.of(replace(attempt, boot_id=boot_id))
+    landed, shown_id = _landed(fields, masker), masker.text(boot_id)
 
     def write(tx: Tx) -> Caller:
         before = who.claims(tx.attempt(who.attempt_id))
@@ -49,7 +51,7 @@ async def claim(services: HttpServices, scope: Scope, receive: Receive, send: Se
             raise Revoked("Another boot has claimed this attempt.")
         tx.saw(before.id, phase=Phase.CLAIMED)
         if before.claimed_at is None:
-            tx.audit(_entry(tx, before, "attempt_claimed", {"boot_id": boot_id, "agent": landed.get("agent")}))
+            tx.audit(_entry(tx, before, "attempt_claimed", {"boot_id": shown_id, "agent": landed.get("agent")}))
         after = tx.attempt(before.id)
         assert after is not None
         return caller_of(tx, after)
@@ -57,18 +59,30 @@ async def claim(services: HttpServices, scope: Scope, receive: Receive, send: Se
     try:
         caller = await services.store.write(write)
     except Revoked:  # a ghost, or a container that its engine started again: it must leave a trace
-        refused = {"boot_id": boot_id}
+        refused = {"boot_id": shown_id}
         await services.store.write(lambda tx: _audit_once(tx, attempt, "attempt_claim_refused", refused))
         raise
+    version = services.maskers.version(attempt.id)  # first: what comes in between is told again
     spec = build_spec(
         caller.plan,
         caller.attempt,
         token=SecretStr(token),
         cancel=caller.cancel,
         log_quota_bytes=services.log_quota_bytes,
-        masks=services.masks(caller.attempt),
+        needles=services.maskers.of(caller.attempt).needles,
+        masks_version=version,
     )
     await answer(send, 200, spec, content_type=RECORDS)
+
+
+async def tell_masks(services: HttpServices, scope: Scope, receive: Receive, send: Send) -> None:
+    """What the agent masks from now on, all of it."""
+    del receive
+    caller = await running_caller(services.store, scope)
+    version = services.maskers.version(caller.attempt.id)
+    fields = masks_fields(services.maskers.of(caller.attempt).needles, version)
+    told = [*fields, *orders(caller.attempt, cancel=caller.cancel)]
+    await answer(send, 200, protocol.encode(told), content_type=RECORDS)
 
 
 async def report_phase(services: HttpServices, scope: Scope, receive: Receive, send: Send) -> None:
@@ -132,12 +146,12 @@ async def _records(scope: Scope, receive: Receive) -> dict[str, bytes]:
         raise Refusal(400, f"The body is not records: {error}.") from None
 
 
-def _landed(fields: Mapping[str, bytes]) -> dict[str, str]:
+def _landed(fields: Mapping[str, bytes], masker: Masker) -> dict[str, str]:
     named = {"agent": fields["agent"]} if "agent" in fields else {}
     for name, value in fields.items():
         if match := _LANDED.fullmatch(name):
             named[match[1]] = value
-    return {name: text_of(value) for name, value in list(named.items())[:MAX_LANDED]}
+    return {name: text_of(masker.mask(value)) for name, value in list(named.items())[:MAX_LANDED]}
 
 
 def _told(result: Result) -> dict[str, str | int | None]:

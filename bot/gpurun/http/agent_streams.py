@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from datetime import timedelta
 from urllib.parse import parse_qsl
 
+from anyio import to_thread
 from starlette.types import Receive, Scope, Send
 
-from gpurun.domain.errors import WrongOffset
 from gpurun.domain.run import Attempt
-from gpurun.domain.stream import StreamEnd, StreamName
+from gpurun.domain.stream import Piece, StreamName
 from gpurun.http.agent_session import BODY_TIMEOUT_S, RECORDS
 from gpurun.http.asgi import Refusal, answer, read_body
 from gpurun.http.callers import Bearer, bearer, require_wanted
 from gpurun.http.services import HttpServices
-from gpurun.http.spec import orders
-from gpurun.ports.store import Tx
-from gpurun.telemetry.redact import Masker
+from gpurun.http.spec import orders_of
 from gpurun_agent import protocol
 
+AT_ONCE_BYTES = 128 * 1024
+"""More is masked beside the event loop: a millisecond would be noticed by others."""
 LAST_LINE_BYTES = 4096
 """Above the log's quota: room for the line that says so."""
-MAX_MASKERS = 4096
-SEEN_EVERY = timedelta(seconds=1)
-"""Last contact is kept to the second, so that a fast stream does not write the attempt's row with every append."""
+MAX_KNOWN = 4096
 
 _NUMBER = re.compile(r"[0-9]{1,15}")
 
@@ -39,7 +36,7 @@ class StreamAppends:
             StreamName.LOG: services.log_quota_bytes + LAST_LINE_BYTES,
             StreamName.METRICS: services.metrics_quota_bytes,
         }
-        self._maskers: OrderedDict[Bearer, Masker] = OrderedDict()
+        self._known: OrderedDict[Bearer, Attempt] = OrderedDict()
         """By proved run token: a cache, so that an append is one transaction."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, rest: str) -> None:
@@ -48,40 +45,40 @@ class StreamAppends:
         query = parameters(scope)
         offset = number(query, "offset")
         who = bearer(scope)
-        masker = await self._masker(who)
+        attempt = await self._attempt(who)
         data = await read_body(scope, receive, limit=protocol.MAX_APPEND, timeout_s=BODY_TIMEOUT_S)
         if offset + len(data) > self._quotas[name]:
             raise Refusal(413, "The quota of this stream is used up.")
-        masked = masker.mask(data) if query.get("end") == "1" else masker.take(data)
-
-        def append(tx: Tx) -> tuple[Attempt, StreamEnd]:
-            attempt = who.runs(tx.attempt(who.attempt_id))
-            require_wanted(attempt)
-            if attempt.last_seen_at is None or tx.now() - attempt.last_seen_at >= SEEN_EVERY:
-                tx.saw(attempt.id)
-            return attempt, tx.append(attempt.id, name, offset, masked)
-
-        try:
-            attempt, end = await self._services.store.write(append)
-        except WrongOffset as wrong:
-            attempt = await self._services.store.read(lambda tx: who.runs(tx.attempt(who.attempt_id)))
-            await answer(send, 409, protocol.encode([("next", wrong.next), *orders(attempt)]), content_type=RECORDS)
-            return
-        fields = [("next", end.next), ("durable", end.durable), *orders(attempt)]
-        await answer(send, 200, protocol.encode(fields), content_type=RECORDS)
-
-    async def _masker(self, who: Bearer) -> Masker:
-        masker = self._maskers.get(who)
-        if masker is None:
-            attempt = await self._services.store.read(lambda tx: who.runs(tx.attempt(who.attempt_id)))
-            require_wanted(attempt)
-            masker = Masker(self._services.masks(attempt))
-            self._maskers[who] = masker
-            if len(self._maskers) > MAX_MASKERS:
-                self._maskers.popitem(last=False)
+        masked = await self._masked(attempt, data, final=query.get("end") == "1")
+        piece = Piece(attempt_id=who.attempt_id, token_sha256=who.sha256, name=name, offset=offset, data=masked)
+        taken = await self._services.store.append(piece)
+        told = orders_of(stop=taken.stop, hard_deadline=taken.hard_deadline)
+        version = self._services.maskers.version(attempt.id)
+        if version:
+            told = *told, ("masks", version)
+        if taken.took:
+            fields = [("next", taken.end.next), ("durable", taken.end.durable), *told]
+            await answer(send, 200, protocol.encode(fields), content_type=RECORDS)
         else:
-            self._maskers.move_to_end(who)
-        return masker
+            await answer(send, 409, protocol.encode([("next", taken.end.next), *told]), content_type=RECORDS)
+
+    async def _masked(self, attempt: Attempt, data: bytes, *, final: bool) -> bytes:
+        """With the secrets of this moment, which is after the body came."""
+        masker = self._services.maskers.of(attempt)
+        mask = masker.mask if final else masker.take
+        return mask(data) if len(data) <= AT_ONCE_BYTES else await to_thread.run_sync(mask, data)
+
+    async def _attempt(self, who: Bearer) -> Attempt:
+        attempt = self._known.get(who)
+        if attempt is None:
+            attempt = await self._services.store.read(lambda tx: who.runs(tx.attempt(who.attempt_id)))
+            require_wanted(attempt)
+            self._known[who] = attempt
+            if len(self._known) > MAX_KNOWN:
+                self._known.popitem(last=False)
+        else:
+            self._known.move_to_end(who)
+        return attempt
 
 
 def stream_name(word: str) -> StreamName:

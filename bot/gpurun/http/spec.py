@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from datetime import datetime
 
 from pydantic import SecretStr
 
@@ -20,9 +21,10 @@ def build_spec(
     token: SecretStr,
     cancel: bool,
     log_quota_bytes: int,
-    masks: Sequence[SecretStr],
+    needles: Iterable[bytes],
+    masks_version: int,
 ) -> bytes:
-    """The answer of `claim`. Holds the run token and every mask: never log it."""
+    """The answer of `claim`. Holds the run token and every secret: never log it."""
     return protocol.encode(
         [
             ("token", token.get_secret_value()),
@@ -35,19 +37,26 @@ def build_spec(
             ("setup", plan.setup),
             ("run", plan.run),
             *(("env", f"{name}={value}") for name, value in plan.env),
-            *(("mask", mask.get_secret_value()) for mask in masks),
+            *masks_fields(needles, masks_version),
             *_models(plan),
             *(("artifact", pattern) for pattern in plan.artifacts),
         ]
     )
 
 
-def orders(attempt: Attempt, *, cancel: bool = False) -> tuple[Field, Field]:
+def masks_fields(needles: Iterable[bytes], version: int) -> list[tuple[str, str | int | bytes]]:
+    """What the agent masks: bytes wherever they stand."""
+    return [("masks", version), *(("mask", needle) for needle in sorted(needles))]
+
+
+def orders(attempt: Attempt, *, cancel: bool = False) -> tuple[Field, ...]:
     """What every answer carries: whether to stop, and the hard end."""
-    return (
-        ("cancel", int(cancel or attempt.stop_asked_at is not None)),
-        ("deadline", int(attempt.hard_deadline.timestamp())),
-    )
+    return orders_of(stop=cancel or attempt.stop_asked_at is not None, hard_deadline=attempt.hard_deadline)
+
+
+def orders_of(*, stop: bool, hard_deadline: datetime) -> tuple[Field, ...]:
+    """The same from its parts."""
+    return ("cancel", int(stop)), ("deadline", int(hard_deadline.timestamp()))
 
 
 def _models(plan: Plan) -> Iterator[Field]:

@@ -9,6 +9,10 @@ import base64
 import hashlib
 import hmac
 
+from pydantic import SecretStr
+
+from gpurun.domain.run import Attempt
+
 
 def claim_token(secret: bytes, attempt_id: str) -> str:
     """Opens `claim` once per boot. Derived again when create is sent."""
@@ -18,6 +22,14 @@ def claim_token(secret: bytes, attempt_id: str) -> str:
 def run_token(secret: bytes, attempt_id: str, boot_id: str) -> str:
     """Opens everything after `claim`; the same boot gets the same one again."""
     return _token(secret, attempt_id, f"run:{attempt_id}:{boot_id}")
+
+
+def attempt_tokens(secret: bytes, attempt: Attempt) -> tuple[SecretStr, ...]:
+    """Both, as far as they exist, whole and without the attempt id in front: what must not be shown."""
+    made = [claim_token(secret, attempt.id)]
+    if attempt.boot_id:
+        made.append(run_token(secret, attempt.id, attempt.boot_id))
+    return tuple(SecretStr(text) for token in made for text in (token, token.partition(".")[2]))
 
 
 def token_attempt(token: str) -> str:

@@ -1,114 +1,49 @@
-"""No form of a secret gets through, and the bytes are the same for any cut."""
+"""The agent's masker in a stream and in the whole agent. That all maskers agree: tests/unit/telemetry."""
 
 from __future__ import annotations
 
 import base64
-import itertools
-import json
-import urllib.parse
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from pydantic import SecretStr
 
-from gpurun.telemetry.redact import forms
-from gpurun_agent.mask import Masker, forms_of
-from tests.unit.agent.fake_bot import CLAIM, TOKEN
-
-
-def reference(text: bytes, secrets: list[bytes]) -> bytes:
-    out = bytearray(text)
-    for form in {form for secret in secrets for form in forms_of(secret)}:
-        for at in range(len(text) - len(form) + 1):
-            if text[at : at + len(form)] == form:
-                out[at : at + len(form)] = b"*" * len(form)
-    return bytes(out)
+from gpurun.telemetry.forms import needles
+from gpurun_agent.mask import Masker
+from tests.unit.agent.fake_bot import CLAIM, TOKEN, pause
 
 
-def in_pieces(text: bytes, secrets: list[bytes], cuts: list[int]) -> bytes:
-    masker = Masker(secrets)
-    places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
-    pieces = [masker.feed(text[start:end]) for start, end in itertools.pairwise(places)]
-    return b"".join(pieces) + masker.flush()
-
-
-few = st.sampled_from([b"a", b"b", b"ab", b"ba", b"\n", b"/", b'"'])
-secret = st.lists(few, min_size=6, max_size=9).map(b"".join)
-
-
-@st.composite
-def streams(draw):
-    secrets = draw(st.lists(secret, min_size=1, max_size=3))
-    forms = sorted({form for one in secrets for form in forms_of(one)})
-    parts = draw(st.lists(st.one_of(few, st.sampled_from(forms), st.sampled_from(forms).map(lambda f: f[:-1]))))
-    return secrets, b"".join(parts)
-
-
-@given(streams(), st.lists(st.integers(0, 200), max_size=8))
-@example(([b"abcabc", b"bcabcab"], b"xabcabcabcabx"), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12])
-def test_any_cut_gives_the_union_of_all_occurrences(stream, cuts):
-    secrets, text = stream
-    masked = in_pieces(text, secrets, cuts)
-    assert masked == reference(text, secrets)
-    assert not any(form in masked for one in secrets for form in forms_of(one))
-
-
-token = st.binary(min_size=20, max_size=30).map(base64.urlsafe_b64encode)
-
-
-@given(st.lists(token, min_size=5, max_size=8, unique=True), st.data())
-def test_many_secrets_take_the_quick_way_to_the_same_bytes(secrets, data):
-    forms = sorted({form for one in secrets for form in forms_of(one)})
-    assert len(forms) >= 30
-    noise = st.sampled_from([b"step 1 loss 0.5\n", b"/usr/lib/python3.11/site-packages/x.py", b" ", b"\xff\0"])
-    text = b"".join(data.draw(st.lists(st.one_of(noise, st.sampled_from(forms)), max_size=12)))
-    cuts = data.draw(st.lists(st.integers(0, len(text)), max_size=6))
-    assert in_pieces(text, secrets, cuts) == reference(text, secrets)
-
-
-@given(st.text(min_size=6, max_size=20).map(lambda text: text.encode("utf-8", "replace")), st.binary(max_size=4))
-def test_every_usual_encoding_of_a_secret_is_covered(secret, before):
-    if b"*" in secret or len(secret) < 6:
-        return
-    text = secret.decode()
-    masker = Masker([secret])
-    for shown in (
-        secret,
-        urllib.parse.quote(secret).encode(),
-        urllib.parse.quote(secret, safe="").encode(),
-        urllib.parse.quote_plus(secret).encode(),
-        json.dumps(text).encode(),
-        json.dumps(text, ensure_ascii=False).encode(),
-        secret.hex().encode(),
-        secret.hex().upper().encode(),
-    ):
-        assert b"******" in masker.whole(b"x" + shown + b"x")
-    for encode in (base64.b64encode, base64.urlsafe_b64encode):
-        assert b"******" in masker.whole(encode(before + secret + b"tail"))
-
-
-def test_lines_of_a_secret_are_secrets():
-    masker = Masker([b"-----BEGIN\r\nabcdefgh\r\nshort\r\n"])
-    assert masker.whole(b"see abcdefgh and short") == b"see ******** and short"
+def masker(*secrets: str) -> Masker:
+    return Masker(needles([SecretStr(one) for one in secrets]))
 
 
 def test_a_normal_line_is_not_delayed_and_a_beginning_is():
-    masker = Masker([b"hunter-two"])
-    assert masker.feed(b"loss 0.5\n") == b"loss 0.5\n"
-    assert masker.feed(b"password: hunter") == b"password: "
-    assert masker.feed(b"-two!\n") == b"**********!\n"
-    assert masker.feed(b"hunter-t") == b""
-    assert masker.flush() == b"hunter-t"
+    subject = masker("hunter-two")
+    assert subject.feed(b"loss 0.5\n") == b"loss 0.5\n"
+    assert subject.feed(b"password: hunter") == b"password: "
+    assert subject.feed(b"-two!\n") == b"**********!\n"
+    assert subject.feed(b"hunter-t") == b""
+    assert subject.flush() == b"hunter-t"
 
 
 def test_without_secrets_bytes_pass_as_they_are():
-    data = b"anything"
+    data = b"anything\n"
     assert Masker([]).feed(data) is data
+
+
+def test_short_needles_are_left_out():
+    assert Masker([b"short", b""]).whole(b"a short text") == b"a short text"
+
+
+def test_a_secret_that_comes_later_counts_from_what_is_held_back():
+    subject = masker("hunter-two")
+    assert subject.feed(b"later-one hunter") == b"later-one "
+    subject.add(needles([SecretStr("hunter-three")]))
+    assert subject.feed(b"-three later-one\n") == b"************ later-one\n"
 
 
 @pytest.mark.parametrize("tool", ["printf %s", "printf %s | base64", "printf %s | od -An -tx1 | tr -d ' \\n'"])
 def test_no_secret_in_any_output(bot, run, tool):
-    bot.mask = [b"s3cret-Value"]
+    bot.mask = sorted(needles([SecretStr("s3cret-Value")]))
     bot.env = ["PASSWORD=s3cret-Value"]
     command, *pipe = tool.split(" | ", 1)
     run(" | ".join([f'{command} "x$PASSWORD"', *pipe]) + "; exit 3")
@@ -127,6 +62,27 @@ def test_the_tokens_of_the_agent_are_masked_too(bot, run):
     assert b"GPURUN_CLAIM=" + b"*" * len(CLAIM) in bot.log
 
 
-@given(st.binary(min_size=6, max_size=30) | st.text(min_size=6, max_size=30).map(lambda text: text.encode()))
-def test_the_bot_and_the_agent_know_the_same_forms(secret):
-    assert forms_of(secret) == forms(secret)
+def test_a_secret_that_the_bot_learns_later_is_masked_from_then_on(bot, start):
+    """The job waits for a file, as one does that is handed a secret while it runs."""
+    bot.run = "printf 'ready\n'; until [ -e go ]; do sleep 0.02; done; echo later-secret-value"
+    agent = start()
+    bot.wait_for_log(b"ready\n")
+    bot.later = sorted(needles([SecretStr("later-secret-value")]))
+    bot.wait(lambda: "GET masks" in bot.requests)
+    pause(0.1)
+    (agent.root / "work/go").touch()
+    assert agent.wait() == 0
+    assert bot.output == b"ready\n" + b"*" * 18 + b"\n"
+    assert bot.requests.count("GET masks") == 1
+
+
+def test_an_older_bot_that_has_no_such_route_is_asked_once(bot, start):
+    bot.run = "printf 'ready\n'; until [ -e go ]; do sleep 0.02; done; sleep 0.3"
+    bot.no_masks = True
+    agent = start()
+    bot.wait_for_log(b"ready\n")
+    bot.later = [b"something"]
+    bot.wait(lambda: "GET masks" in bot.requests)
+    (agent.root / "work/go").touch()
+    assert agent.wait() == 0
+    assert bot.requests.count("GET masks") == 1

@@ -10,10 +10,11 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
+from gpurun.adapters.secrets import MemorySecrets
 from gpurun.adapters.store.attempts import AttemptTable
 from gpurun.domain.errors import PinNotFound, SourceUnavailable
-from gpurun.domain.run import AttemptState, Phase, Result, ResultKind
 from gpurun.domain.offer import DiskUse
+from gpurun.domain.run import AttemptState, Phase, Result, ResultKind
 from gpurun.http.agent_files import artifact_path
 from gpurun.http.asgi import Refusal
 from gpurun.http.callers import SCOPE_ATTEMPT
@@ -51,7 +52,7 @@ async def ask_to_stop(world):
 def test_spec_says_the_whole_plan():
     spec = build_spec(
         PLAN, an_attempt(number=2), token=SecretStr("run-token"), cancel=False, log_quota_bytes=9,
-        masks=[SecretStr("secret-1"), SecretStr("secret-2")],
+        needles=[b"secret-2", b"secret-1"], masks_version=3,
     )  # fmt: skip
     assert [(name, value.decode()) for name, value in protocol.decode(spec)] == [
         ("token", "run-token"),
@@ -66,6 +67,7 @@ def test_spec_says_the_whole_plan():
         ("run", "python -m app.smoke\necho done"),
         ("env", "EMPTY="),
         ("env", "SEED=0"),
+        ("masks", "3"),
         ("mask", "secret-1"),
         ("mask", "secret-2"),
         ("model", f"0\0octo/tiny\0{'d' * 40}\0/weights"),
@@ -293,7 +295,9 @@ async def test_a_possible_start_of_a_secret_waits_until_the_end(world):
 
 
 async def test_secrets_of_the_run_are_masked_and_told_to_the_agent(store, clock):
-    services = services_over(store, clock, None, more_masks=lambda _: (SecretStr("hf_secretvalue"),))
+    secrets = MemorySecrets()
+    secrets.register(SecretStr("hf_secretvalue"), attempt_id=ATTEMPT_ID)
+    services = services_over(store, clock, None, secrets=secrets)
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(build_app(services)), base_url="http://gpurun.test"
     ) as client:
@@ -567,10 +571,6 @@ async def test_finish_may_be_repeated_and_the_first_counts(world):
     assert (await world.append(0, b"after")).status_code == 410
 
 
-@one_database
-async def test_a_result_that_came_second_is_late(world, monkeypatch):
-    """The engine's own is committed between our look and our word."""
-    await world.add()
 TOO_MUCH = DiskUse(used_mib=2048, limit_mib=1024)
 
 
@@ -595,6 +595,10 @@ async def test_a_cancel_is_a_cancel_also_with_a_full_disk(world):
     assert (heard["cancel"], heard["out_of_disk"]) == ("1", "0")
 
 
+@one_database
+async def test_a_result_that_came_second_is_late(world, monkeypatch):
+    """The engine's own is committed between our look and our word."""
+    await world.add()
     await world.claim()
     monkeypatch.setattr(AttemptTable, "set_result", lambda *_: False)
     await world.post("finish", [("result", "failed"), ("exit_code", 1), ("reason", "exit")])

@@ -11,12 +11,14 @@ from typing import Any
 import httpx
 from pydantic import SecretStr
 
+from gpurun.adapters.secrets import MemorySecrets
 from gpurun.domain.errors import PinNotFound, Transient
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.ids import CommitSha, ImageRef, JobName, RepoName, Revision, TreeSha
 from gpurun.domain.offer import Offer
 from gpurun.domain.plan import ModelFile, ModelPin, Plan
 from gpurun.domain.run import Attempt, AttemptState, Run, RunState
+from gpurun.http.maskers import Maskers
 from gpurun.http.services import HttpServices
 from gpurun.http.webhook import sign
 from gpurun.ports.store import Kind
@@ -106,9 +108,10 @@ class OneModelHub:
             raise PinNotFound(f"{file.path} of {model_id} is not what its sha256 says.")
 
 
-def services_over(store: Any, clock: Any, blobs: Any, **changes: Any) -> HttpServices:
+def services_over(store: Any, clock: Any, blobs: Any, *, secrets: Any = None, **changes: Any) -> HttpServices:
     services = HttpServices(
         store=store, git=TarGit(), hub=OneModelHub(), blobs=blobs, clock=clock, install_secret=INSTALL_SECRET,
+        maskers=Maskers(secrets or MemorySecrets(), INSTALL_SECRET),
         webhook_secrets=(SecretStr(WEBHOOK_SECRET), SecretStr("")), public_url="http://gpurun.test",
         log_quota_bytes=1_000_000, artifacts_quota_bytes=10_000,
     )  # fmt: skip
