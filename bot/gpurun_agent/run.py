@@ -411,9 +411,7 @@ class Run:
         if errand is None:
             if self._masks is not None and self._contact.masks > self._masks:
                 self._masks_line = self.new_line()
-                self._masks_errand = self.errand_on(
-                    self._masks_line, lambda: Request("GET", protocol.PREFIX + "masks")
-                )
+                self._masks_errand = self.errand_on(self._masks_line, lambda: Request("GET", protocol.PREFIX + "masks"))
         elif errand.answer is not None:
             self._masks_errand = None
             self._masks_line.close()
