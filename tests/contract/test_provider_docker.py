@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -240,3 +242,45 @@ class TestOffers:
     async def test_what_it_never_has_is_said_and_what_it_has_is_not(self, bench):
         assert "10000 CPUs (it has" in await bench.provider.why_never(Resources(cpus=10_000))
         assert await bench.provider.why_never(Resources()) is None
+
+
+class TestDisk:
+    async def test_the_list_tells_what_a_container_wrote_and_what_it_may(self, bench, launches, base_images):
+        """Into its own layer and into a volume of the image; memory is no disk."""
+        fill = (
+            "head -c 30m /dev/zero > /gpurun/tmp/x; head -c 20m /dev/zero > /data/y; head -c 9m /dev/zero > /dev/shm/z;"
+            "truncate -s 50m /gpurun/tmp/hole; echo done; exec sleep 60"
+        )
+        ref = await bench.up(launches(base_images.volume, fill, needs=Resources(memory_mib=256, disk_mib=4096)))
+        while b"done" not in await bench.provider.logs(ref, max_bytes=100):
+            await asyncio.sleep(0.02)
+        disk = await _measured(bench, ref)
+        await bench.provider.destroy(ref)
+        assert disk.limit_mib == 4096
+        in_volume = 20 if os.geteuid() == 0 else 0  # the folder is the engine's
+        assert disk.used_mib == 80 + in_volume
+
+    async def test_a_job_that_says_nothing_gets_a_share_of_what_is_free(self, bench, launches, base_images, engine):
+        ref = await bench.up(launches(base_images.busybox, "exec sleep 60"))
+        disk = await _measured(bench, ref)
+        await bench.provider.destroy(ref)
+        free = shutil.disk_usage(engine.info()["DockerRootDir"]).free >> 20
+        assert disk.limit_mib == pytest.approx(0.45 * free, rel=0.1)  # two runs share 90 %
+        assert disk.used_mib == 0
+
+    async def test_what_is_not_free_is_not_offered_now_and_more_than_there_is_never(self, bench, engine):
+        disk = shutil.disk_usage(engine.info()["DockerRootDir"])
+        free_mib, total_mib = disk.free >> 20, disk.total >> 20
+        assert await bench.provider.offers(Resources(disk_mib=total_mib + 1)) == ()
+        assert "of disk (it has" in await bench.provider.why_never(Resources(disk_mib=total_mib + 1))
+        with pytest.raises(ProviderRefused, match="must stay free") as caught:
+            await bench.provider.offers(Resources(disk_mib=min(free_mib + 1024, total_mib)))
+        assert caught.value.kind == "capacity"
+
+
+async def _measured(bench, ref):
+    """What the list tells once the engine has answered."""
+    while True:
+        (disk,) = [one.disk for one in await bench.provider.list_owned("gpurun-doctest0-") if one.ref == ref]
+        if disk is not None:
+            return disk

@@ -75,6 +75,30 @@ class BaseImages:
         return self._images.derived("entrypoint", 'ENTRYPOINT ["/bin/false"]\nCMD ["never"]')
 
     @property
+    def entrypoint_python(self) -> str:
+        """An interpreter as ENTRYPOINT, which would take `sh` for a script."""
+        return self._images.derived("entrypoint-python", 'ENTRYPOINT ["python3"]')
+
+    @property
+    def entrypoint_forever(self) -> str:
+        """An ENTRYPOINT that never ends and never starts its arguments."""
+        return self._images.derived("entrypoint-forever", 'ENTRYPOINT ["sleep", "infinity"]\nCMD ["x"]')
+
+    @property
+    def odd(self) -> str:
+        """A user by number, a WORKDIR that is removed again, a failing HEALTHCHECK, an ONBUILD, a VOLUME."""
+        return self._images.derived(
+            "odd",
+            "WORKDIR /was/here\nRUN rm -rf /was\nHEALTHCHECK --interval=1s CMD false\nONBUILD RUN false\n"
+            "VOLUME /data\nUSER 12345:54321",
+        )
+
+    @property
+    def volume(self) -> str:
+        """With an anonymous volume, `/data`."""
+        return self._images.derived("volume", "VOLUME /data")
+
+    @property
     def user_1000(self) -> str:
         """Python as uid 1000 without a passwd entry, HOME not writable, an environment and a working folder."""
         return self._images.derived("user", "ENV COLOUR=green\nWORKDIR /srv\nUSER 1000:1000")
