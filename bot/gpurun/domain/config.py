@@ -196,7 +196,7 @@ class ModelKeys(_Part):
 
 
 class ResourceKeys(_Part):
-    """What the job needs. A single number means: at least. On the local engine memory and CPUs are limits too."""
+    """What the job needs. A single number means: at least. On the local engine memory, CPUs and disk are limits too."""
 
     gpu: Gpu | None = Field(default=None, examples=["1", "24GB", "24GB..80GB:2"])
     """How many GPUs (`1`), how much memory each (`24GB..80GB`), or both (`24GB..80GB:2`). Without it: none."""
@@ -205,7 +205,8 @@ class ResourceKeys(_Part):
     memory: LeastSize | None = Field(default=None, examples=["32GB"])
     """Main memory. 1GB is 1024MB."""
     disk: LeastSize | None = Field(default=None, examples=["60GB"])
-    """Disk."""
+    """Disk that the job may fill: everything that it writes in its container, with the models and the commit. A job that
+    uses more is ended. 1GB is 1024MB."""
     shm_size: Size | None = Field(default=None, examples=["8GB"])
     """Size of `/dev/shm`; data loaders with workers need more than Docker's 64MB."""
 
