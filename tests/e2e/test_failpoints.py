@@ -55,7 +55,8 @@ STORIES: dict[str, tuple[str, ...]] = {
         *both("run.git_source", "run.git_fetch", "run.image", "run.model", "run.pin", "run.offers", "run.settle"),
         *both("attempt.uplink_open", "attempt.prepare", "attempt.settle", "attempt.destroy", "attempt.uplink_close"),
         "attempt.send_create.before",
-        *both("publish.react", "publish.create_check", "publish.create_comment", "publish.announce", "publish.commit"),
+        *both("publish.turn", "publish.announce", "publish.commit", "publish.react"),
+        *both("publish.create_check", "publish.create_comment"),
         *both("publish.update_check", "publish.update_comment", "publish.find_check", "publish.find_comment"),
     ),
     "doubt": ("attempt.send_create.after", *both("attempt.look", "attempt.create")),
@@ -64,8 +65,8 @@ STORIES: dict[str, tuple[str, ...]] = {
         *("stray.describe", "stray.destroy", "stray.settle"),
     ),
     "github": both(
-        *("intake.settle", "intake.distrust", "intake.poison", "worker.failed"),
-        *("publish.delay", "publish.release", "publish.forbidden"),
+        *("intake.settle", "intake.distrust", "intake.poison", "intake.later", "intake.resume", "worker.failed"),
+        *("publish.delay", "publish.release", "publish.forbidden", "publish.suspended"),
     ),
     "leases": both("worker.renew", "worker.leave"),
     "request": both("request.run", "request.cancel", "request.end"),
@@ -220,7 +221,7 @@ async def test_what_a_provider_does_to_a_dying_bot(world: World, deaths: Deaths,
 
 
 async def test_what_github_does_to_a_dying_bot(world: World, deaths: Deaths):
-    """Nothing to do, a forgery, an outage that lasts, a limit, a suspension."""
+    """Nothing to do, a forgery, an outage that lasts, limits, a right that is missing, a suspension."""
     world.jobs(smoke={"run": "while [ ! -e go ]; do sleep 0.05; done"})
     await world.bot.stop()
     await deaths.at(*both("intake.settle"), after=lambda: world.comment("thanks"))
@@ -244,21 +245,25 @@ async def test_what_github_does_to_a_dying_bot(world: World, deaths: Deaths):
     await world.bot.stop()
 
     limit = {"retry-after": "60"}
+    world.github.fail_next("GET", "/repos/{}/{}/issues/comments/{}", status=429, headers=limit, times=2)
     world.github.fail_next("POST", "/repos/{}/{}/check-runs", status=403, headers=limit, times=2)
     async with deaths.hurried(1):
-        await deaths.at(*both("publish.delay", "publish.release"), after=lambda: world.comment("/gpurun smoke"))
+        at_limits = both("intake.later", "publish.delay", "publish.release")
+        await deaths.at(*at_limits, after=lambda: world.comment("/gpurun smoke"))
         world.github.troubles.clear()
     await world.bot.start()
     container = await world.expect_container()
     async with deaths.hurried(5):
         await world.expect_check("gpurun / smoke", None)
     await world.bot.stop()
-    world.github.suspend(world.repo)
     world.in_container(container, "touch", "/gpurun/work/go")
+    world.github.fail_next("PATCH", "/repos/{}/{}/issues/comments/{}", status=403, times=2)
     async with deaths.hurried(2):
         await deaths.at(*both("publish.forbidden"))
+        world.github.suspend(world.repo)
+        await deaths.at(*both("publish.suspended"))
+        await deaths.at(*both("intake.resume"), after=lambda: world.github.unsuspend(world.repo))
         await world.bot.start()
-        world.github.unsuspend(world.repo)
         await world.expect_check("gpurun / smoke", "success")
         await world.expect_comment("✅ passed")
     record = await assert_laws(world)

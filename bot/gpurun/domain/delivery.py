@@ -41,3 +41,5 @@ class InboxRow:
     state: InboxState
     tries: int
     note: str = ""
+    slot_at: datetime | None = None
+    """When it is its turn to ask the forge (`domain.pace`)."""

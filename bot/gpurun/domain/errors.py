@@ -10,8 +10,10 @@ GpurunError
     SecretRefused        a value that could not be kept out of logs, and so is not taken
   Transient              try again; `retry_after_s` when the other side said so
     ForgeUnavailable  HubUnavailable  RegistryUnavailable  ProviderUnavailable  SourceUnavailable
+      ForgeLimited       the forge did nothing, and wants to be left alone for a while
   Refused                permanent; an operator must act
     ForgeRefused         `status` tells 401, 403, 404, 410, 422, 451
+      ForgeSuspended     the owner suspended the App; a person can lift that
     ProviderRefused      `kind`: capacity, quota, auth, invalid
   CreateUnknown          the one create call may or may not have made an instance
   NotYetDestroyed        call again
@@ -86,6 +88,15 @@ class ForgeUnavailable(Transient):
     """The forge timed out, answered 5xx, or asked to slow down."""
 
 
+class ForgeLimited(ForgeUnavailable):
+    """The whole installation asked too much, and nothing was done. `told`: the forge named the time itself."""
+
+    def __init__(self, message: str, *, retry_after_s: float, told: bool) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+        self.pause_s = retry_after_s
+        self.told = told
+
+
 class HubUnavailable(Transient):
     """The model hub timed out, answered 5xx or 429."""
 
@@ -112,6 +123,10 @@ class ForgeRefused(Refused):
     def __init__(self, message: str, *, status: int) -> None:
         super().__init__(message)
         self.status = status
+
+
+class ForgeSuspended(ForgeRefused):
+    """The App is suspended in this account, for all its repositories."""
 
 
 class ProviderRefused(Refused):

@@ -55,5 +55,7 @@ class Publication:
     final: bool = False
     remote_id: int | None = None
     sent_at: datetime | None = None
+    slot_at: datetime | None = None
+    """When it is its turn to write (`domain.pace`); used up by the write."""
     tries: int = 0
     last_error: str = ""

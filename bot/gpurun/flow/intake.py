@@ -6,8 +6,9 @@ and settles the delivery. A second worker, a redelivery or a restart finds the (
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 import anyio
 import anyio.to_thread
@@ -17,14 +18,24 @@ from gpurun.command.allow import may
 from gpurun.command.grammar import help_text, render
 from gpurun.command.parse import parse, suggest
 from gpurun.domain.command import Cancel, Command, Help, RunJob
-from gpurun.domain.delivery import Delivery, InboxState
-from gpurun.domain.errors import CommandError, ConfigError, ForgeRefused, ForgeUnavailable, UserError
+from gpurun.domain.delivery import Delivery, InboxRow, InboxState
+from gpurun.domain.errors import (
+    CommandError,
+    ConfigError,
+    ForgeLimited,
+    ForgeRefused,
+    ForgeSuspended,
+    ForgeUnavailable,
+    UserError,
+)
 from gpurun.domain.forge import Comment, Permission, PullRequest, RepoRef
 from gpurun.domain.ids import JobName, RepoName
+from gpurun.domain.pace import DEFAULT, SLOT_KEEPS, Budget, have_read, may_read
 from gpurun.domain.publication import Publication, PublicationKind
 from gpurun.domain.run import AuditEntry, Run
 from gpurun.flow import edges, failpoints
 from gpurun.flow.events import CommentCreated, comment_created
+from gpurun.flow.limits import PAUSE_MAX, limited, suspended
 from gpurun.plan.load import job_names, load
 from gpurun.ports.clock import Chance
 from gpurun.ports.forge import Forge
@@ -44,6 +55,13 @@ OLDEST = timedelta(days=7)
 """GitHub keeps deliveries, to send them again, for a few days. Whoever has the webhook's secret could send the word of
 years ago, on which nobody acted, for the commit of today."""
 
+READS_OF_A_COMMENT = 5
+"""Comment, pull request, rights, and the file in two steps."""
+WAITS = timedelta(days=1)
+"""A command that could not be looked at for so long (the App is suspended) is answered instead of carried out."""
+TOLD_EVERY = timedelta(hours=1)
+"""How often a person without write access gets words; in between a reaction, which notifies nobody."""
+
 log = structlog.get_logger()
 
 
@@ -54,6 +72,8 @@ class Asked:
     event: CommentCreated
     repo: RepoRef
     parsed: tuple[Command | CommandError, ...]
+    unpaid: int = 0
+    """Reads that were not booked before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,30 +104,111 @@ class Intake:
     store: Store
     forge: Forge
     chance: Chance
+    budget: Budget = DEFAULT
+    """Of each installation."""
 
     async def __call__(self, lease: Lease) -> None:
         """One step: read the delivery, ask the forge, commit."""
-        row = await self.store.read(lambda tx: tx.inbox(lease.id))
+        row, kept_out_until, now = await self.store.read(lambda tx: self._read(tx, lease))
         if lease.tries >= MAX_TRIES:
             await self._poison(lease, row.delivery)
-            return
-        # in a thread: anybody may write a comment, and its Markdown may take long
-        asked = await anyio.to_thread.run_sync(understand, row.delivery)
-        if isinstance(asked, NotForUs):
-            await self._settle(lease, InboxState.IGNORED, asked.note)
-            return
-        try:
-            seen = await self._look(asked)
-        except ForgeRefused as refused:
-            await self._refused(lease, asked, refused)
+        elif row.delivery.event == "installation":
+            await self._installation(lease, row.delivery)
+        else:
+            # in a thread: anybody may write a comment, and its Markdown may take long
+            asked = await anyio.to_thread.run_sync(understand, row.delivery)
+            if isinstance(asked, NotForUs):
+                await self._settle(lease, InboxState.IGNORED, asked.note)
+            elif kept_out_until is not None:
+                await self._later(lease, lambda tx: self._book(tx, row))
+            else:
+                unpaid = 0 if row.slot_at else READS_OF_A_COMMENT
+                await self._act(lease, row.delivery, replace(asked, unpaid=unpaid), now)
+
+    async def _act(self, lease: Lease, delivery: Delivery, asked: Asked, now: datetime) -> None:
+        """Asks the forge, and believes it rather than the delivery."""
+        seen = await self._try_to_look(lease, asked, now - delivery.received_at)
+        if seen is None:
             return
         if note := forged(asked, seen.comment):
             await self._distrust(lease, asked, seen, note)
-            return
-        if note := outdated(row.delivery, seen.comment):
+        elif note := outdated(delivery, seen.comment):
             await self._settle(lease, InboxState.IGNORED, note)
-            return
-        await edges.commit(self.store, failpoints.INTAKE_COMMIT, lambda tx: self._apply(tx, lease, asked, seen))
+        else:
+            await edges.commit(self.store, failpoints.INTAKE_COMMIT, lambda tx: self._apply(tx, lease, asked, seen))
+
+    def _read(self, tx: Tx, lease: Lease) -> tuple[InboxRow, datetime | None, datetime]:
+        """The row, until when the forge must not be asked for it (None: now), and the time."""
+        row, now = tx.inbox(lease.id), tx.now()
+        installation_id = row.delivery.installation_id
+        if pause := tx.install_pause(installation_id):
+            return row, pause, now
+        if row.slot_at is not None and now - row.slot_at <= SLOT_KEEPS:
+            return row, row.slot_at if row.slot_at > now else None, now
+        free = may_read(tx.pace(installation_id), now, budget=self.budget)
+        return row, free if free > now else None, now
+
+    def _book(self, tx: Tx, row: InboxRow) -> tuple[datetime, datetime | None]:
+        """When to look at this row again, and what is booked for it then."""
+        installation_id, now = row.delivery.installation_id, tx.now()
+        if pause := tx.install_pause(installation_id):
+            return pause, None
+        if row.slot_at is not None and now - row.slot_at <= SLOT_KEEPS:
+            return row.slot_at, row.slot_at
+        pace = tx.pace_to_change(installation_id)
+        free = may_read(pace, now, budget=self.budget)
+        tx.save_pace(installation_id, have_read(pace, free, READS_OF_A_COMMENT, budget=self.budget))
+        return free, free
+
+    async def _later(self, lease: Lease, when: Callable[[Tx], tuple[datetime, datetime | None]]) -> None:
+        """Not a try, and no fault of the comment's."""
+
+        def postpone(tx: Tx) -> None:
+            until, slot_at = when(tx)
+            tx.postpone_inbox(lease, until, slot_at=slot_at)
+
+        await edges.commit(self.store, failpoints.INTAKE_LATER, postpone)
+
+    async def _try_to_look(self, lease: Lease, asked: Asked, waited: timedelta) -> Seen | None:
+        """None when the row has been given back or settled."""
+        installation_id = asked.repo.installation_id
+        try:
+            return await self._look(asked)
+        except ForgeLimited as limit:
+            told = limit
+            await self._later(lease, lambda tx: (limited(tx, installation_id, told), None))
+        except ForgeSuspended as refused:
+            if waited > WAITS:
+                await self._refused(lease, asked, refused)
+            else:
+                await self._later(lease, lambda tx: (suspended(tx, installation_id)[0], None))
+        except ForgeRefused as refused:
+            await self._refused(lease, asked, refused)
+        return None
+
+    def _pay(self, tx: Tx, asked: Asked) -> None:
+        if asked.unpaid:
+            installation_id = asked.repo.installation_id
+            paid = have_read(tx.pace_to_change(installation_id), tx.now(), asked.unpaid, budget=self.budget)
+            tx.save_pace(installation_id, paid)
+
+    async def _installation(self, lease: Lease, delivery: Delivery) -> None:
+        """The owner suspended the App, or let it in again, or gave it new rights."""
+        log.info("installation", installation=delivery.installation_id, action=delivery.action)
+
+        def apply(tx: Tx) -> None:
+            if not tx.settle_inbox(lease, InboxState.DONE, delivery.action):
+                return
+            if delivery.action == "suspend":
+                tx.pause_install(delivery.installation_id, tx.now() + PAUSE_MAX)
+            else:
+                tx.resume_install(delivery.installation_id)
+            data = {"delivery": delivery.guid}
+            subject = f"installation:{delivery.installation_id}"
+            kind = f"installation_{delivery.action}"
+            tx.audit(AuditEntry(at=tx.now(), actor="github", kind=kind, subject=subject, data=data))
+
+        await edges.commit(self.store, failpoints.INTAKE_RESUME, apply)
 
     async def _look(self, asked: Asked) -> Seen:
         repo, forge = asked.repo, self.forge
@@ -148,14 +249,22 @@ class Intake:
         """The one transaction."""
         if not tx.settle_inbox(lease, InboxState.DONE, ""):
             return
-        self._publish(tx, asked, PublicationKind.REACT, "eyes")
+        self._pay(tx, asked)
         said: list[str] = []
         for index, parsed in enumerate(asked.parsed):
             if tx.take_command(asked.repo.name, seen.comment.id, index, lease.id):
                 tx.audit(entry(tx, seen, "command_taken", subject(asked), command=told(parsed)))
                 said += self._obey(tx, asked, seen, parsed)
-        if said:
+        quiet = bool(said) and not self._may_be_told(tx, asked, seen)
+        self._publish(tx, asked, PublicationKind.REACT, "-1" if quiet else "eyes")
+        if said and not quiet:
             self._publish(tx, asked, PublicationKind.REPLY, reply.join(said))
+
+    def _may_be_told(self, tx: Tx, asked: Asked, seen: Seen) -> bool:
+        """Anybody may comment, and each answer in words is one write less for everybody else."""
+        return seen.permission.push or tx.tell_refusal(
+            asked.repo.installation_id, seen.comment.author, every=TOLD_EVERY
+        )
 
     def _obey(self, tx: Tx, asked: Asked, seen: Seen, parsed: Command | CommandError) -> list[str]:
         """What has to be said about this line; the run's own comment says the rest."""

@@ -12,12 +12,14 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from gpurun.domain.errors import Bug, ForgeRefused, Transient
+from gpurun.domain.errors import Bug, ForgeLimited, ForgeRefused, ForgeSuspended, Transient
 from gpurun.domain.forge import Check
 from gpurun.domain.ids import CommitSha
+from gpurun.domain.pace import DEFAULT, Budget, Urgency, turn
 from gpurun.domain.publication import Publication, PublicationKind, PublicationState
 from gpurun.flow import edges, failpoints
 from gpurun.flow.facts import Links, gather
+from gpurun.flow.limits import PAUSE_MAX, limited, suspended
 from gpurun.flow.worker import UNFORESEEN, still_mine
 from gpurun.ports.forge import Forge
 from gpurun.ports.store import Lease, Store, Tx
@@ -28,7 +30,8 @@ from gpurun.report.facts import RunFacts
 CALL_TIMEOUT_S = 30.0
 LOOK_BACK = timedelta(minutes=1)
 """Clocks differ: a comment may carry an earlier time than our `sent_at`."""
-PAUSE_MAX = timedelta(minutes=15)
+ACK_WORTH = timedelta(minutes=10)
+"""A reaction that could not be made for so long is not made at all: the answer itself is there, or near."""
 FORBIDDEN_TRIES = 100
 """A day, at a quarter of an hour each."""
 TOO_BIG = "422"
@@ -54,6 +57,8 @@ class Publisher:
     links: Links
     hide: Callable[[str], str] = str
     """Puts stars over secrets; the last thing that happens to a text."""
+    budget: Budget = DEFAULT
+    """Of each installation."""
 
     async def __call__(self, lease: Lease) -> None:
         """One step: one write to the forge, or one look for a write that may have happened."""
@@ -62,8 +67,26 @@ class Publisher:
             await self._release(lease, paused_until)
         elif row.sent_rev >= row.desired_rev and row.state is PublicationState.IDLE:
             await self._release(lease, None)
-        else:
+        elif await self._my_turn(row, lease):
             await self._send(row, lease)
+
+    async def _my_turn(self, row: Publication, lease: Lease) -> bool:
+        """The installation has a write left for this row; else the row has been given back until it may."""
+        installation_id = row.repo.installation_id
+
+        def ask(tx: Tx) -> bool:
+            now = tx.now()
+            mine = turn(tx.pace_to_change(installation_id), urgency(row), now, held=row.slot_at, budget=self.budget)
+            tx.save_pace(installation_id, mine.pace)
+            if mine.slot is not None and mine.at <= now:
+                return True
+            if mine.slot is None and row.kind is PublicationKind.REACT and now - row.created_at > ACK_WORTH:
+                tx.save_publication(_shown(row), lease)
+            else:
+                tx.save_publication(replace(row, due_at=mine.at, slot_at=mine.slot), lease)
+            return False
+
+        return await edges.commit(self.store, failpoints.PUBLISH_TURN, ask)
 
     async def _send(self, row: Publication, lease: Lease) -> None:
         try:
@@ -184,28 +207,26 @@ class Publisher:
         return (await self._facts(row)).run.sha
 
     async def _unavailable(self, row: Publication, lease: Lease, error: Transient) -> None:
-        """With `retry_after_s` the forge did nothing now; without, a POST may have been made. An old doubt stays."""
+        """When it is a limit the forge did nothing; else a POST may have been made. An old doubt stays."""
         log.warning("publication_delayed", publication=row.id, error=str(error), tries=row.tries)
-        wait = timedelta(seconds=error.retry_after_s or min(60 * 2**row.tries, PAUSE_MAX.total_seconds()))
         unposted = row.remote_id is None and row.kind is not PublicationKind.REACT
 
         def apply(tx: Tx) -> None:
             now = tx.now()
-            limited = error.retry_after_s is not None
-            if limited:
-                tx.pause_install(row.repo.installation_id, now + wait)
-            after = wait if limited else timedelta(seconds=min(2**row.tries, 60))
-            doubtful = in_doubt(row) or (unposted and not limited)
-            state = PublicationState.RECONCILING if doubtful else PublicationState.DUE
-            tx.save_publication(
-                replace(row, state=state, due_at=now + after, tries=row.tries + 1, last_error=""), lease
-            )
+            if isinstance(error, ForgeLimited):
+                doubtful, again = in_doubt(row), limited(tx, row.repo.installation_id, error)
+            else:
+                doubtful = in_doubt(row) or unposted
+                again = now + timedelta(seconds=min(2 ** min(row.tries, 10), 60))
+            tx.save_publication(_later(row, again, doubtful=doubtful), lease)
 
         await edges.commit(self.store, failpoints.PUBLISH_DELAY, apply)
 
     async def _refused(self, row: Publication, lease: Lease, refused: ForgeRefused) -> None:
         if refused.status == 401:  # the App's key or our clock is wrong: an operator's matter, and it passes
             await self._unavailable(row, lease, Transient(str(refused)))
+        elif isinstance(refused, ForgeSuspended):
+            await self._suspended(row, lease, refused)
         elif refused.status == 403 and row.tries < FORBIDDEN_TRIES:
             await self._forbidden(row, lease, refused)
         elif refused.status == 422 and row.last_error != TOO_BIG:
@@ -214,20 +235,27 @@ class Publisher:
             await self._deleted_by_a_person(row, lease)
         else:
             log.warning("publication_dead", publication=row.id, status=refused.status, error=str(refused))
-            dead = replace(row, state=PublicationState.DEAD, due_at=None, last_error=str(refused)[:500])
-            await self._save(dead, lease)
+            await self._save(_dead(row, refused), lease)
 
     async def _forbidden(self, row: Publication, lease: Lease, refused: ForgeRefused) -> None:
-        """The App is suspended or lacks a right: a person can lift that, and then the truth must be shown."""
+        """The App lacks a right: a person can lift that, and then the truth must be shown."""
         log.warning("publication_forbidden", publication=row.id, error=str(refused), tries=row.tries)
         wait = min(timedelta(minutes=1) * 2 ** min(row.tries, 10), PAUSE_MAX)
-        state = PublicationState.RECONCILING if in_doubt(row) else PublicationState.DUE
 
         def apply(tx: Tx) -> None:
-            later = replace(row, state=state, due_at=tx.now() + wait, tries=row.tries + 1, last_error="")
-            tx.save_publication(later, lease)
+            tx.save_publication(_later(row, tx.now() + wait, doubtful=in_doubt(row)), lease)
 
         await edges.commit(self.store, failpoints.PUBLISH_FORBIDDEN, apply)
+
+    async def _suspended(self, row: Publication, lease: Lease, refused: ForgeRefused) -> None:
+        """Everything of the account waits, and one row at a time finds out whether it still has to."""
+        log.warning("installation_suspended", installation=row.repo.installation_id, error=str(refused))
+
+        def apply(tx: Tx) -> None:
+            again, give_up = suspended(tx, row.repo.installation_id)
+            tx.save_publication(_dead(row, refused) if give_up else _later(row, again, doubtful=in_doubt(row)), lease)
+
+        await edges.commit(self.store, failpoints.PUBLISH_SUSPENDED, apply)
 
     async def _deleted_by_a_person(self, row: Publication, lease: Lease) -> None:
         """The final word is posted anew; progress is not."""
@@ -238,7 +266,8 @@ class Publisher:
 
     async def _save(self, row: Publication, lease: Lease, *, again: bool = False) -> None:
         def save(tx: Tx) -> None:
-            saved = replace(row, due_at=tx.now() if again else row.due_at, sent_at=tx.now())
+            saved = replace(row, due_at=tx.now() if again else row.due_at, sent_at=tx.now(), slot_at=None)
+            tx.forgive(row.repo.installation_id)
             if not tx.save_publication(saved, lease):
                 _show_again(tx, row.id)
 
@@ -253,6 +282,15 @@ def in_doubt(row: Publication) -> bool:
     return row.remote_id is None and row.state in (PublicationState.SENDING, PublicationState.RECONCILING)
 
 
+def urgency(row: Publication) -> Urgency:
+    """Who goes first when GitHub lets us write less than there is to write."""
+    if row.kind is PublicationKind.REACT:
+        return Urgency.ACK
+    if row.final:
+        return Urgency.FINAL
+    return Urgency.PROGRESS if row.sent_rev else Urgency.ACK
+
+
 def was_deleted(row: Publication) -> bool:
     """A person removed the comment while the run goes on: it comes back with the verdict, not before."""
     return row.kind is PublicationKind.COMMENT and row.remote_id is None and row.sent_rev > 0 and not row.final
@@ -260,7 +298,25 @@ def was_deleted(row: Publication) -> bool:
 
 def _shown(row: Publication) -> Publication:
     """Nothing is left to be sent."""
-    return replace(row, state=PublicationState.IDLE, due_at=None, sent_rev=row.desired_rev, tries=0, last_error="")
+    return replace(
+        row,
+        state=PublicationState.IDLE,
+        due_at=None,
+        slot_at=None,
+        sent_rev=row.desired_rev,
+        tries=0,
+        last_error="",
+    )
+
+
+def _later(row: Publication, at: datetime, *, doubtful: bool) -> Publication:
+    """To be tried again."""
+    state = PublicationState.RECONCILING if doubtful else PublicationState.DUE
+    return replace(row, state=state, due_at=at, slot_at=None, tries=row.tries + 1, last_error="")
+
+
+def _dead(row: Publication, refused: ForgeRefused) -> Publication:
+    return replace(row, state=PublicationState.DEAD, due_at=None, slot_at=None, last_error=str(refused)[:500])
 
 
 def _show_again(tx: Tx, id: str) -> None:

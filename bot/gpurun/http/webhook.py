@@ -39,8 +39,11 @@ ACTIONS: dict[str, frozenset[str]] = {
     "pull_request": frozenset(
         {"opened", "synchronize", "reopened", "closed", "converted_to_draft", "ready_for_review", "edited"}
     ),
+    "installation": frozenset({"suspend", "unsuspend", "new_permissions_accepted"}),
 }
 """Events that become rows, by action. Everything else is answered and forgotten."""
+
+_WITHOUT_REPO = "installation"
 
 _LENGTH, _SIGNED, _DELIVERY_ID, _EVENT, _TYPE = (
     b"content-length",
@@ -205,7 +208,7 @@ def _delivery(event: str, guid: str, body: bytes, clock: Clock) -> Delivery | No
         envelope = _decoder.decode(body)
         if envelope.action not in ACTIONS[event] or envelope.installation is None:
             return None
-        repo = RepoName(envelope.repository.full_name if envelope.repository else "")
+        repo = "" if event == _WITHOUT_REPO else RepoName(envelope.repository.full_name if envelope.repository else "")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, PinNotFound):
         raise Refusal(400, "The body is not the JSON of this event.") from None
     numbered = envelope.issue or envelope.pull_request

@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 from gpurun.domain.delivery import Delivery, InboxRow, InboxState
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.offer import DiskUse, InstanceState
+from gpurun.domain.pace import Pace
 from gpurun.domain.publication import Publication
 from gpurun.domain.run import Attempt, AuditEntry, Phase, ProviderAccount, Result, Run, Stray
 from gpurun.domain.stream import Artifact, Piece, StreamEnd, StreamName, Taken
@@ -88,6 +89,10 @@ class InboxRows(Protocol):
     def inbox(self, id: str) -> InboxRow: ...
 
     def settle_inbox(self, lease: Lease, state: InboxState, note: str) -> bool: ...
+
+    def postpone_inbox(self, lease: Lease, until: datetime, *, slot_at: datetime | None) -> bool:
+        """Gives the row back; `slot_at` is what was booked for it. Not a try."""
+        ...
 
     def take_command(self, repo: str, comment_id: int, index: int, inbox_id: str) -> bool:
         """The unique (repo, comment, index) row. True for the inbox row that made it, also when asked again."""
@@ -238,11 +243,43 @@ class PublicationRows(Protocol):
         """Keeps a `desired_rev` and `final` that somebody raised meanwhile, and is due again then."""
         ...
 
+
+class InstallRows(Protocol):
+    """How fast installations of the App may be spoken to."""
+
     def install_pause(self, installation_id: int) -> datetime | None:
-        """Until when this installation must not be written to."""
+        """Until when GitHub must not be asked anything for this installation."""
         ...
 
-    def pause_install(self, installation_id: int, until: datetime) -> None: ...
+    def pause_install(self, installation_id: int, until: datetime) -> None:
+        """Never shorter than it was."""
+        ...
+
+    def resume_install(self, installation_id: int) -> None:
+        """The pause ends, and what waited for it is due now."""
+        ...
+
+    def strike(self, installation_id: int) -> int:
+        """GitHub refused the whole installation once more; how many times in a row."""
+        ...
+
+    def forgive(self, installation_id: int) -> None:
+        """GitHub did what it was asked."""
+        ...
+
+    def pace(self, installation_id: int) -> Pace:
+        """What was used and booked. Nothing at first."""
+        ...
+
+    def pace_to_change(self, installation_id: int) -> Pace:
+        """The same in a write; nobody else changes it until the transaction ends."""
+        ...
+
+    def save_pace(self, installation_id: int, pace: Pace) -> None: ...
+
+    def tell_refusal(self, installation_id: int, login: str, *, every: timedelta) -> bool:
+        """True when this person was not told for that long; they count as told now."""
+        ...
 
 
 class AuditRows(Protocol):
@@ -257,7 +294,9 @@ class AuditRows(Protocol):
     def audit_of(self, subject: str) -> tuple[AuditEntry, ...]: ...
 
 
-class Tx(Leases, InboxRows, RunRows, AttemptRows, StreamRows, ProviderRows, PublicationRows, AuditRows, Protocol):
+class Tx(
+    Leases, InboxRows, RunRows, AttemptRows, StreamRows, ProviderRows, PublicationRows, InstallRows, AuditRows, Protocol
+):
     """One transaction."""
 
     def now(self) -> datetime:

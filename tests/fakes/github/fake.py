@@ -19,7 +19,7 @@ from ruamel.yaml import YAML
 
 from gpurun.adapters.clock import SystemClock
 from gpurun.ports.clock import Clock
-from tests.fakes.github import api, webhooks
+from tests.fakes.github import api, payloads, webhooks
 from tests.fakes.github.gitrepo import Files, GitRepo
 from tests.fakes.github.keys import app_key, pem
 from tests.fakes.github.limits import Limits
@@ -266,12 +266,21 @@ class FakeGitHub:
         reach.remove(old.lower())
         reach.add(name.lower())
 
-    def suspend(self, repo: Repo) -> None:
-        """The owner suspends the App."""
-        self.installations[repo.installation_id].suspended = True
+    def suspend(self, repo: Repo, *, told: bool = True) -> None:
+        """The owner suspends the App. `told`: the delivery that says so is not lost."""
+        self._suspended(repo, "suspend", told=told)
 
-    def unsuspend(self, repo: Repo) -> None:
-        self.installations[repo.installation_id].suspended = False
+    def unsuspend(self, repo: Repo, *, told: bool = True) -> None:
+        """And lets it in again."""
+        self._suspended(repo, "unsuspend", told=told)
+
+    def _suspended(self, repo: Repo, action: str, *, told: bool) -> None:
+        installation = self.installations[repo.installation_id]
+        installation.suspended = action == "suspend"
+        if told:  # sent to a suspended App too, and to one that did not ask for it
+            payload = {"action": action, "sender": payloads.user(self, installation.account)}
+            self.queued.append(webhooks.make(self, "installation", action, None, installation, payload))
+            self.touch()
 
     def revoke_tokens(self) -> None:
         """Those that exist answer 401 from now on."""

@@ -1,6 +1,6 @@
 """What the bot asked of GitHub that it may not ask, also when it never looked at the answer.
 
-One list for all the GitHubs of a test run: `tests/conftest.py` looks at it after each test. Importing this costs nothing;
+One list for all the GitHubs of a test run; `tests/conftest.py` looks at it after each test. Importing this is cheap:
 the contract itself is read with the first request.
 """
 

@@ -22,12 +22,17 @@ TIMEOUT_S = 10.0
 
 
 def make(
-    github: FakeGitHub, event: str, action: str, repo: Repo, installation: Installation, payload: Mapping[str, Any]
+    github: FakeGitHub,
+    event: str,
+    action: str,
+    repo: Repo | None,
+    installation: Installation,
+    payload: Mapping[str, Any],
 ) -> SentHook:
     """The bytes are fixed now: a later change of the state does not show in them."""
     full = {
         **payload,
-        "repository": payloads.repo(github, repo),
+        **({"repository": payloads.repo(github, repo)} if repo else {}),
         "installation": {"id": installation.id, "node_id": f"MDIzOk{installation.id}"},
     }
     body = json.dumps(full, ensure_ascii=False).encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -12,6 +13,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from gpurun.adapters.github import GitHubForge
+from gpurun.domain.errors import Bug
 from gpurun.domain.run import Run, RunState, Verdict
 from gpurun.flow.facts import Links
 from gpurun.flow.intake import Intake
@@ -117,10 +119,10 @@ class Town:
 
         def read(tx: Tx) -> dict[str, str]:
             found: dict[str, str] = {}
-            for number in range(1, 200):
+            for number in itertools.count(1):
                 try:
                     row = tx.inbox(str(number))
-                except Exception:
+                except Bug:
                     break
                 found[f"{number} {row.delivery.event}.{row.delivery.action}"] = f"{row.state}: {row.note}"
             return found

@@ -345,7 +345,7 @@ async def test_a_row_that_cannot_be_stored_is_not_acknowledged(world):
 
 
 def test_the_table_is_closed():
-    assert set(ACTIONS) == {"issue_comment", "pull_request"}
+    assert set(ACTIONS) == {"issue_comment", "pull_request", "installation"}
     assert ACTIONS["issue_comment"] == {"created"}
 
 

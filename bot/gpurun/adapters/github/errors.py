@@ -8,7 +8,7 @@ import httpx
 import msgspec
 from githubkit.exception import RequestError, RequestFailed
 
-from gpurun.domain.errors import ForgeRefused, ForgeUnavailable, GpurunError
+from gpurun.domain.errors import ForgeLimited, ForgeRefused, ForgeSuspended, ForgeUnavailable, GpurunError
 
 LIMIT_PAUSE_S = 60.0
 """GitHub's advice for a limit that names no time.
@@ -68,10 +68,13 @@ def _refusal(response: httpx.Response, *, now: datetime) -> GpurunError:
     status = response.status_code
     what = f"GitHub answered {status} to {response.request.method} {response.request.url.path}: {said}"
     if status in (403, 429) and _is_limit(response, said):
-        return ForgeUnavailable(what, retry_after_s=_pause_s(response, now=now))
+        pause_s = _pause_s(response, now=now)
+        return ForgeLimited(what, retry_after_s=pause_s or LIMIT_PAUSE_S, told=pause_s is not None)
     # 409 is a conflict with another write at the same moment
     if status >= 500 or status in (408, 409):
         return ForgeUnavailable(what)
+    if status == 403 and "suspended" in said.lower():
+        return ForgeSuspended(what, status=status)
     return ForgeRefused(what, status=status)
 
 
@@ -90,10 +93,11 @@ def _is_limit(response: httpx.Response, said: str) -> bool:
     return named or response.status_code == 429 or "rate limit" in said.lower()
 
 
-def _pause_s(response: httpx.Response, *, now: datetime) -> float:
+def _pause_s(response: httpx.Response, *, now: datetime) -> float | None:
+    """What GitHub named; None when it named nothing."""
     headers = response.headers
     if after := headers.get("retry-after"):
         return max(float(after), 1.0)
     if headers.get("x-ratelimit-remaining") == "0" and (reset := headers.get("x-ratelimit-reset")):
         return max(float(reset) - now.timestamp(), 1.0)
-    return LIMIT_PAUSE_S
+    return None

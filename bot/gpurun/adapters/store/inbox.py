@@ -80,10 +80,20 @@ class InboxTable(TransactionBase):
             body=row["body"],
             received_at=row["received_at"],
         )
-        return InboxRow(id=row["id"], delivery=delivery, state=row["state"], tries=row["tries"], note=row["note"])
+        return InboxRow(
+            id=row["id"],
+            delivery=delivery,
+            state=row["state"],
+            tries=row["tries"],
+            note=row["note"],
+            slot_at=row["slot_at"],
+        )
 
     def settle_inbox(self, lease: Lease, state: InboxState, note: str) -> bool:
         return self._give_back(lease, {"state": state, "note": note}, due_at=None)
+
+    def postpone_inbox(self, lease: Lease, until: datetime, *, slot_at: datetime | None) -> bool:
+        return self._give_back(lease, {"slot_at": slot_at}, due_at=until)
 
     def take_command(self, repo: str, comment_id: int, index: int, inbox_id: str) -> bool:
         table = tables.command_row

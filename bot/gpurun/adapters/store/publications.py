@@ -19,9 +19,9 @@ SPACING = timedelta(seconds=15)
 
 _FIELDS = (
     "id", "kind", "pr", "run_id", "text", "comment_id", "nonce", "created_at", "state", "due_at", "desired_rev",
-    "sent_rev", "final", "remote_id", "sent_at", "tries", "last_error",
+    "sent_rev", "final", "remote_id", "sent_at", "slot_at", "tries", "last_error",
 )  # fmt: skip
-_SENDER_OWNED = ("state", "sent_rev", "remote_id", "sent_at", "tries", "last_error")
+_SENDER_OWNED = ("state", "sent_rev", "remote_id", "sent_at", "slot_at", "tries", "last_error")
 _IN_FLIGHT = (PublicationState.SENDING, PublicationState.RECONCILING)
 
 
@@ -73,20 +73,6 @@ class PublicationTable(TransactionBase):
             values["state"] = PublicationState.DUE
             due_at = self._after_spacing(publication.sent_at)
         return self._give_back(lease, values, due_at=due_at)
-
-    def install_pause(self, installation_id: int) -> datetime | None:
-        table = tables.install
-        until = select(table.c.paused_until).where(table.c.installation_id == installation_id)
-        until = until.where(table.c.paused_until > self.now())
-        return self._connection.execute(until).scalar_one_or_none()
-
-    def pause_install(self, installation_id: int, until: datetime) -> None:
-        table = tables.install
-        pause = self._insert(table).values(installation_id=installation_id, paused_until=until)
-        longer = table.c.paused_until < until
-        self._change(
-            pause.on_conflict_do_update(index_elements=["installation_id"], set_={"paused_until": until}, where=longer)
-        )
 
     def _values(self, publication: Publication) -> Values:
         table = tables.run

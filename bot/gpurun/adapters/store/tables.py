@@ -88,6 +88,7 @@ class Inbox(Work, table=True):
     received_at: datetime = Field(sa_type=Moment)
     state: InboxState = Field(sa_type=Named(InboxState))
     note: str = Field(default="", sa_type=Words)
+    slot_at: datetime | None = Field(default=None, sa_type=Moment, nullable=True)
 
 
 class CommandRow(Row, table=True):
@@ -279,15 +280,31 @@ class PublicationRow(Work, table=True):
     final: bool
     remote_id: int | None = Field(sa_type=BigInteger, nullable=True)
     sent_at: datetime | None = Field(sa_type=Moment, nullable=True)
+    slot_at: datetime | None = Field(default=None, sa_type=Moment, nullable=True)
 
 
 class InstallRow(Row, table=True):
-    """An installation of the App that must be left alone for a while."""
+    """How fast an installation of the App may be spoken to (`domain.pace.Pace`), and until when not at all."""
 
     __tablename__ = "install"
 
     installation_id: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
     paused_until: datetime = Field(sa_type=Moment)
+    strikes: int | None = Field(default=None, nullable=True)
+    hour_until: datetime | None = Field(default=None, sa_type=Moment, nullable=True)
+    minute_until: datetime | None = Field(default=None, sa_type=Moment, nullable=True)
+    reads_until: datetime | None = Field(default=None, sa_type=Moment, nullable=True)
+    yielding_until: datetime | None = Field(default=None, sa_type=Moment, nullable=True)
+
+
+class RefusalRow(Row, table=True):
+    """When somebody without a right was last told so in words."""
+
+    __tablename__ = "refusal"
+
+    installation_id: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    login: str = Field(primary_key=True, sa_type=Words)
+    told_at: datetime = Field(sa_type=Moment)
 
 
 class StreamRow(Row, table=True):
@@ -379,6 +396,7 @@ provider_account: Table = metadata.tables["provider_account"]
 stray: Table = metadata.tables["stray"]
 publication: Table = metadata.tables["publication"]
 install: Table = metadata.tables["install"]
+refusal: Table = metadata.tables["refusal"]
 stream: Table = metadata.tables["stream"]
 chunk: Table = metadata.tables["chunk"]
 artifact: Table = metadata.tables["artifact"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpurun.adapters.store.attempts import AttemptTable
 from gpurun.adapters.store.audit import AuditTable
 from gpurun.adapters.store.inbox import InboxTable
+from gpurun.adapters.store.installs import InstallTable
 from gpurun.adapters.store.leases import LeaseRows
 from gpurun.adapters.store.pieces import PieceRows
 from gpurun.adapters.store.providers import ProviderTable
@@ -14,6 +15,15 @@ from gpurun.adapters.store.streams import StreamTable
 
 
 class Transaction(
-    LeaseRows, InboxTable, RunTable, AttemptTable, StreamTable, PieceRows, ProviderTable, PublicationTable, AuditTable
+    LeaseRows,
+    InboxTable,
+    RunTable,
+    AttemptTable,
+    StreamTable,
+    PieceRows,
+    ProviderTable,
+    PublicationTable,
+    InstallTable,
+    AuditTable,
 ):
     """`ports.store.Tx`."""

@@ -1,0 +1,125 @@
+"""The arithmetic of slots: never more than GitHub allows, whoever wants what and when."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpurun.domain.pace import DEFAULT, SLOT_KEEPS, Pace, Urgency, budget_of, have_read, may_read, turn
+from tests.fakes.clock import START
+
+
+def most_within(moments, window):
+    """The fullest window of that length."""
+    moments = sorted(moments)
+    return max((sum(1 for at in moments if 0 <= (at - first) / window < 1) for first in moments), default=0)
+
+
+wishes = st.lists(
+    st.tuples(st.floats(0, 400), st.sampled_from(list(Urgency))).map(
+        lambda pair: (timedelta(seconds=pair[0]), pair[1])
+    ),
+    min_size=1,
+    max_size=300,
+)
+
+
+@given(wishes)
+def test_no_window_ever_holds_more_than_github_allows(wanted):
+    pace, now, sent = Pace(), START, []
+    for wait, urgency in wanted:
+        now += wait
+        got = turn(pace, urgency, now)
+        pace = got.pace
+        if got.slot is not None:
+            sent.append(got.slot)
+    assert most_within(sent, timedelta(minutes=1)) <= 70
+    assert most_within(sent, timedelta(hours=1)) <= 400
+
+
+@given(wishes)
+def test_a_final_word_always_gets_a_slot_and_in_turn(wanted):
+    pace, now, slots = Pace(), START, []
+    for wait, _ in wanted:
+        now += wait / 40
+        got = turn(pace, Urgency.FINAL, now)
+        pace = got.pace
+        assert got.slot is not None
+        assert got.at == got.slot >= now
+        slots.append(got.slot)
+    assert slots == sorted(slots)
+
+
+def spend(pace, count, urgency=Urgency.FINAL, at=START):
+    """After so many writes at once."""
+    for _ in range(count):
+        pace = turn(pace, urgency, at).pace
+    return pace
+
+
+def slots_at_once(urgency):
+    """How many of that kind can be had without a wait, from a full bucket."""
+    pace, count = Pace(), 0
+    while (got := turn(pace, urgency, START)).slot is not None and got.slot <= START:
+        pace, count = got.pace, count + 1
+    return count
+
+
+def test_progress_gives_way_before_the_first_sign_and_that_before_the_final_word():
+    assert [slots_at_once(urgency) for urgency in (Urgency.PROGRESS, Urgency.ACK, Urgency.FINAL)] == [24, 36, 40]
+
+
+def test_who_gives_way_comes_back_one_after_the_other():
+    pace, times = spend(Pace(), 60), []
+    for _ in range(5):
+        got = turn(pace, Urgency.PROGRESS, START)
+        assert got.slot is None
+        pace = got.pace
+        times.append(got.at)
+    assert [b - a for a, b in itertools.pairwise(times)] == [DEFAULT.hour.every] * 4
+    late = START + timedelta(days=1)
+    assert turn(pace, Urgency.PROGRESS, late).at == late
+
+
+def test_nobody_waits_for_longer_than_a_quarter_of_an_hour_to_ask_again():
+    pace = spend(Pace(), 2000)
+    for _ in range(500):
+        got = turn(pace, Urgency.ACK, START)
+        pace = got.pace
+        assert got.at <= START + timedelta(minutes=15)
+
+
+def test_a_slot_is_used_when_its_time_comes_and_lost_when_it_comes_much_too_late():
+    booked = turn(spend(Pace(), 100), Urgency.FINAL, START)
+    soon = turn(booked.pace, Urgency.FINAL, booked.slot + timedelta(seconds=1), held=booked.slot)
+    assert (soon.pace, soon.at) == (booked.pace, booked.slot + timedelta(seconds=1))
+    early = turn(booked.pace, Urgency.FINAL, START, held=booked.slot)
+    assert early.at == booked.slot
+    late = turn(booked.pace, Urgency.FINAL, booked.slot + SLOT_KEEPS * 2, held=booked.slot)
+    assert late.pace != booked.pace
+
+
+@given(st.lists(st.floats(0, 60), min_size=1, max_size=500))
+def test_reads_stay_below_the_points_of_a_minute_and_the_requests_of_an_hour(waits):
+    pace, now, read = Pace(), START, []
+    for wait in waits:
+        now += timedelta(seconds=wait)
+        at = may_read(pace, now)
+        pace = have_read(pace, at, 5)
+        read += [at] * 5
+    assert most_within(read, timedelta(minutes=1)) <= 475
+    assert most_within(read, timedelta(hours=1)) <= 4410
+
+
+def test_another_server_may_have_other_limits():
+    wide = budget_of(400_000)
+    pace = Pace()
+    for _ in range(5000):
+        got = turn(pace, Urgency.PROGRESS, START, budget=wide)
+        assert got.slot == START
+        pace = got.pace
+    narrow = budget_of(20)
+    assert turn(turn(Pace(), Urgency.FINAL, START, budget=narrow).pace, Urgency.FINAL, START, budget=narrow).slot
