@@ -32,7 +32,7 @@ def test_b103_a_command_is_run_as_it_is_written(bot, run, command, output):
 
 
 def test_b107_children_that_a_shell_waits_for_get_the_cancel_too(bot, start):
-    bot.run = "(trap 'echo child; exit 0' TERM; echo ready; while :; do sleep 0.05; done) & wait; wait"
+    bot.run = "(trap 'sleep 0.3; echo child; exit 0' TERM; echo ready; while :; do sleep 0.05; done) & wait; wait"
     agent = start()
     bot.wait_for_log(b"ready")
     bot.cancel = True

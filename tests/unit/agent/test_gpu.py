@@ -460,12 +460,22 @@ def test_b112_b117_the_end_of_the_run_tells_what_was_wrong(bot, start, tmp_path)
     assert "No GPU metrics: nvidia-smi ended with code 6, saying: No devices were found (" in bot.end["detail"]
 
 
-def test_b118_no_sample_is_taken_after_the_end(bot, start, tmp_path):
-    """The bot is slow with the last words; seconds pass, and no sample is added to a stream that was closed."""
-    text = with_code("run", "SAMPLE_S = 0.02\nFIRST_SAMPLE_S = 0.01")
-    run_until(bot, start, lambda: len(lines(bot)) > 3, first=text)
-    assert {line["phase"] for line in lines(bot)} <= {"running"}
+def test_b117_gpus_without_the_program_are_told(bot, run):
+    """Devices were given to the container, and the image hides or lacks the program."""
+    run("sleep 0.3", first=with_code("gpu", "gpu_devices = lambda: True; _PLACES = ()"))
+    assert bot.end["detail"] == "No GPU metrics: there is no nvidia-smi in this container."
+
+
+def test_b118_no_sample_is_taken_after_the_end(bot, start):
+    """The bot is slow with the last words: a second passes, and the stream of metrics stays closed."""
+    bot.run = "while [ ! -e ../stop ]; do sleep 0.05; done; date +%s.%N > ../ended"
+    agent = start(first=with_code("run", "SAMPLE_S = 0.02\nFIRST_SAMPLE_S = 0.01"))
+    bot.wait(lambda: len(lines(bot)) > 3)
+    bot.slow_s = 0.5
+    (agent.root / "stop").touch()
+    assert agent.wait() == 0
     assert int(bot.end["metrics_size"]) == len(bot.streams["metrics"])
+    assert max(line["t"] for line in lines(bot)) < float((agent.root / "ended").read_text()) + 0.3
 
 
 def test_b118_a_process_that_vanishes_between_the_list_and_the_look(monkeypatch):
