@@ -59,6 +59,18 @@ def compare(
     return Figure(name, round(ratio, 3), goal, ratio <= goal, os.getloadavg()[0])
 
 
+def bound(name: str, measured: float, most: float) -> Figure:
+    """A figure without an anchor: its ratio is measured ÷ `most`."""
+    print(f"{name}: {measured:.3g} (goal <= {most:g})")
+    return Figure(name, round(measured / most, 3), 1.0, measured <= most, os.getloadavg()[0])
+
+
+def at_least(name: str, measured: float, least: float) -> Figure:
+    """A figure without an anchor of which more is better: its ratio is `least` ÷ measured."""
+    print(f"{name}: {measured:.3g} (goal >= {least:g})")
+    return Figure(name, round(least / measured, 3), 1.0, measured >= least, os.getloadavg()[0])
+
+
 def write(name: str, figures: list[Figure]) -> None:
     """`bench/results/NAME.json`."""
     RESULTS.mkdir(exist_ok=True)

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import anyio
 import structlog
@@ -303,7 +303,7 @@ def keep_secret(secrets: MemorySecrets, settings: Settings) -> MemorySecrets:
                 secrets.register(value)
             except SecretRefused as refused:
                 raise UserError(f"GPURUN_{name.upper()}: {refused.message}", hint=refused.hint) from None
-    password = urlsplit(database_url(settings)).password or ""
+    password = unquote(urlsplit(database_url(settings)).password or "")
     if len(password.strip()) >= MIN_SECRET_CHARS:
         secrets.register(SecretStr(password))
     return secrets

@@ -4,12 +4,13 @@ import pytest
 
 from gpurun.domain.errors import ForgeRefused, HubUnavailable, RegistryUnavailable, SourceUnavailable
 from gpurun.domain.run import AttemptState, Phase, Result, ResultKind, RunState, Verdict
+from gpurun.flow.engine_attempt import LAST_WORDS_BYTES
 from gpurun.run.names import parse_name
-from gpurun.run.tokens import token_attempt
+from gpurun.run.tokens import claim_token, token_attempt
 from tests.fakes.cloud import FakeCloud, SlowCloud, SmallCloud
 from tests.fakes.parts import Script
 from tests.fakes.rows import SHA, TREE
-from tests.fakes.world import CONFIG, World
+from tests.fakes.world import CONFIG, SECRET, World
 
 NEVER_CLAIMS = Script(claims=False)
 
@@ -263,6 +264,34 @@ async def test_the_last_output_of_a_dead_instance_is_told(world):
     (attempt, *_) = await world.the_attempts()
     assert attempt.result.reason == "boot"
     assert attempt.result.detail.endswith("Its last output: exec format error")
+
+
+async def test_the_last_output_holds_no_secret(world):
+    world.agents.script = NEVER_CLAIMS
+    world.cloud.observe_every_s = 2
+    await world.start()
+    await world.run_for(seconds=1)
+    (attempt, *_) = await world.the_attempts()
+    token = claim_token(SECRET, attempt.id)
+    world.cloud.exit(world.cloud.book[0], log=f"refused: {token}\n".encode())
+    await world.run_for(seconds=5)
+    (attempt, *_) = await world.the_attempts()
+    assert attempt.result.detail.endswith("Its last output: refused: " + "*" * len(token))
+
+
+async def test_a_last_line_whose_beginning_is_missing_is_not_told(world):
+    """It may begin inside of a secret."""
+    world.agents.script = NEVER_CLAIMS
+    world.cloud.observe_every_s = 2
+    await world.start()
+    await world.run_for(seconds=1)
+    (attempt, *_) = await world.the_attempts()
+    token = claim_token(SECRET, attempt.id)
+    world.cloud.exit(world.cloud.book[0], log=f"{token[5:]} {'x' * LAST_WORDS_BYTES}".encode()[:LAST_WORDS_BYTES])
+    await world.run_for(seconds=5)
+    (attempt, *_) = await world.the_attempts()
+    assert token[5:20] not in attempt.result.detail
+    assert "Its last output" not in attempt.result.detail
 
 
 async def test_logs_that_fail_do_not_delay_the_end(world):
