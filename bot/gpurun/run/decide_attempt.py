@@ -351,7 +351,7 @@ def _how_it_ended(attempt: Attempt) -> str:
 
 def _unreported(result: Result) -> Result:
     """With what nobody can know when the agent did not come to its end."""
-    if result.kind is not ResultKind.LOST:
+    if result.kind not in (ResultKind.LOST, ResultKind.TIMEOUT):
         return result
     return replace(result, detail=f"{result.detail} The log may be incomplete.".strip())
 
