@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from gpurun.domain.telemetry import Series
 from gpurun.telemetry.summarise import MAX_LINE_BYTES, Summariser, summarise
+from gpurun_agent.gpu import parse
+from gpurun_agent.sample import Sampler
 
 
 def lines(*samples: object) -> bytes:
@@ -116,3 +118,28 @@ def test_mean_and_percentiles_lie_between_low_and_high(values):
     assert gpu.util_p50_pct is not None
     assert gpu.util_p95_pct is not None
     assert round(gpu.util_pct.low) <= gpu.util_p50_pct <= gpu.util_p95_pct <= round(gpu.util_pct.high)
+
+
+@pytest.mark.parametrize("skew_s", [3600, -3600, 60.5, -0.5])
+def test_a_clock_that_is_set_makes_and_costs_no_time(skew_s):
+    found = summarise(lines(*({"t": t} for t in (9000, 9001, 9002 + skew_s, 9003 + skew_s))))
+    assert found.duration_s == pytest.approx(2.0 if abs(skew_s) > 1 else 2.5)
+
+
+class ThousandGpus:
+    """What the agent's sampler asks for; every third says nothing of its use, as with MIG."""
+
+    def latest(self):
+        rows = (f"{n}, GPU-{n}, NVIDIA H200, {n % 101 if n % 3 else '[N/A]'}, 1, 2, 3, 4, 5" for n in range(1000))
+        return parse("\n".join(rows) + "\n")
+
+
+def test_lines_of_the_agent_with_a_thousand_gpus(tmp_path):
+    missing = str(tmp_path / "missing")
+    sampler = Sampler(ThousandGpus(), missing, proc=missing, cgroup=missing)
+    found = summarise(sampler.line("running") + sampler.line("running"))
+    assert (found.samples, found.broken_lines, len(found.gpus)) == (2, 0, 1000)
+    assert (found.cpu_pct, found.ram_mib, found.net_rx_bytes) == (None, None, None)
+    assert found.gpus[3].util_pct is None
+    assert found.gpus[4].util_pct == Series(latest=4, low=4, mean=4, high=4)
+    assert found.gpus[999].vram_total_mib == 2
