@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import json
@@ -16,6 +17,7 @@ import pytest
 from tests.fakes.github import FakeGitHub, serving
 from tests.fakes.github.keys import app_key
 from tests.fakes.github.markdown import to_html
+from tests.fakes.github.record import take
 
 
 @pytest.fixture
@@ -402,6 +404,21 @@ async def test_every_answer_tells_the_rate_limit(github, caller, repo, pull, clo
     assert (limited.status_code, limited.headers["x-ratelimit-remaining"]) == (403, "0")
     assert int(limited.headers["x-ratelimit-reset"]) == int(clock.now().timestamp()) - 1
     assert (again.status_code, int(again.headers["x-ratelimit-remaining"]) > 0) == (200, True)
+
+
+async def test_half_a_request_of_somebody_who_died_is_none(github, repo, pull):
+    async with serving(github) as url:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+        path = f"/api/v3/repos/acme/train/issues/{pull.number}/comments"
+        head = f"POST {path} HTTP/1.1\r\nhost: x\r\nuser-agent: gpurun/0\r\ncontent-length: 100\r\n\r\n"
+        writer.write(head.encode() + b'{"body": "ha')
+        await writer.drain()
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+    assert github.comments(pull) == []
+    assert github.requests == []
+    assert take() == []
 
 
 async def test_served_it_delivers_by_itself_and_shows_pages(github, receiver, repo, pull):

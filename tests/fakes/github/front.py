@@ -39,6 +39,8 @@ class Front:
         path = scope["path"].removeprefix(PREFIX)
         current = self._current_path(path)
         body = await _whole(receive)
+        if body is None:
+            return
         asked = _asked(scope, current, body)
         record.asked(asked)
         inner_scope = {**scope, "root_path": PREFIX, "path": PREFIX + current}
@@ -117,10 +119,13 @@ def _asked(scope: Scope, path: str, body: bytes) -> Asked:
     )
 
 
-async def _whole(receive: Receive) -> bytes:
+async def _whole(receive: Receive) -> bytes | None:
+    """None when whoever asks died in the middle: half a request is none."""
     body = b""
     while True:
         message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
         body += message.get("body", b"")
         if not message.get("more_body", False):
             return body
