@@ -27,7 +27,7 @@ import pytest
 
 from ops.demo_model import demo_model
 from ops.local_services import CACHE, free_port
-from tests.docker.watchdogs import end_watchdogs
+from tests.docker.watchdogs import end_watchdogs, watchdogs
 from tests.fakes.hub import FakeHub
 
 pytestmark = pytest.mark.docker
@@ -248,6 +248,7 @@ def test_what_a_killed_run_left_is_cleared_by_the_next_one(desk):
     process.kill()
     process.communicate(timeout=WITHIN_S)
     assert len(desk.containers()) == 1
+    assert len(watchdogs(desk.home / "watchdog")) == 1, "it holds neither our output nor our life"
     alive = desk.start("long")
     read_until(alive, "ready")
     beside = desk.start("smoke")

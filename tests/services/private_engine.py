@@ -1,0 +1,158 @@
+"""A Docker Engine of the test's own, which may be stopped, killed and frozen. Needs root and a dockerd."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ops.local_services import Missing
+
+if TYPE_CHECKING:
+    from docker.api.client import APIClient
+
+WITHIN_S = 30.0
+_PATH = f"{os.getenv('PATH', '')}:/usr/sbin:/sbin"
+
+
+class PrivateEngine:
+    """Its own folders, socket and bridge: without one of its own, or with none, it would take away the other's docker0.
+    It leaves the packet filter alone. Its folder is short, because a socket's path may have 107 characters only.
+    """
+
+    def __init__(self) -> None:
+        if os.geteuid() != 0 or shutil.which("dockerd", path=_PATH) is None:
+            raise Missing("an engine of the test's own needs root and dockerd; `make setup` as root installs it")
+        self.folder = Path(tempfile.mkdtemp(prefix="gpurun-engine-"))
+        self.host = f"unix://{self.folder}/docker.sock"
+        self._bridge = f"gpurun{os.getpid() % 10**6}"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._clients: list[APIClient] = []
+
+    def start(self) -> None:
+        """It answers when this returns."""
+        if self._process is None:
+            _ip("link", "add", self._bridge, "type", "bridge")
+        options = {
+            "--data-root": f"{self.folder}/root",
+            "--exec-root": f"{self.folder}/exec",
+            "--pidfile": f"{self.folder}/pid",
+            "--host": self.host,
+            "--bridge": self._bridge,
+        }
+        options |= dict.fromkeys(("--iptables", "--ip-masq", "--ip-forward", "--userland-proxy"), "false")
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                ["dockerd", *(f"{name}={value}" for name, value in options.items())],
+                env={"PATH": _PATH},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        _until(self._answers, f"an engine; see {self.folder}/log")
+
+    def stop(self) -> None:
+        """SIGTERM: it ends its containers first."""
+        self._signal(signal.SIGTERM)
+        self._wait()
+
+    def kill(self) -> None:
+        """SIGKILL: its containers go on. Its containerd dies with it, and the next start must not take it for alive."""
+        containerd = int((self.folder / "exec/containerd/containerd.pid").read_text())
+        self._signal(signal.SIGKILL)
+        self._wait()
+        _until(lambda: not Path(f"/proc/{containerd}").exists(), "the end of containerd")
+        (self.folder / "pid").unlink(missing_ok=True)
+
+    def freeze(self) -> None:
+        """Takes connections and answers nothing."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """As if nothing had been."""
+        self._signal(signal.SIGCONT)
+
+    def client(self) -> APIClient:
+        """Closed with the engine."""
+        import docker
+
+        self._clients.append(docker.APIClient(self.host, version="auto", timeout=60))
+        return self._clients[-1]
+
+    def close(self) -> None:
+        """Nothing of it is left."""
+        for client in self._clients:
+            client.close()
+        if self._process is not None:
+            if self._process.poll() is None:
+                self.thaw()
+                self._remove_containers()
+                self.kill()
+            subprocess.run(["ip", "link", "delete", self._bridge], check=False, env={"PATH": _PATH}, timeout=10)
+        for left in self._processes():
+            os.kill(left, signal.SIGKILL)
+        _until(lambda: not self._processes(), "the end of containerd and the shims")
+        for mount in reversed(self._mounts()):
+            subprocess.run(["umount", "-l", mount], check=False)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _remove_containers(self) -> None:
+        client = self.client()
+        for one in client.containers(all=True):
+            client.remove_container(one["Id"], force=True, v=True)
+        client.close()
+
+    def _mounts(self) -> list[str]:
+        mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+        return [mount for mount in mounts if mount.startswith(f"{self.folder}/")]
+
+    def _processes(self) -> list[int]:
+        """That name our folder."""
+        words = f"{self.folder}/".encode()
+        return [int(process.name) for process in Path("/proc").glob("[0-9]*") if words in _command(process)]
+
+    def _answers(self) -> bool:
+        """Asked without the SDK, which leaves its socket open when nobody listens."""
+        assert self._process is not None
+        assert self._process.poll() is None, f"dockerd ended; see {self.folder}/log"
+        with socket.socket(socket.AF_UNIX) as line, contextlib.suppress(OSError):
+            line.settimeout(5)
+            line.connect(self.host.removeprefix("unix://"))
+            line.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
+            return b" 200 " in line.recv(100)
+        return False
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def _wait(self) -> None:
+        assert self._process is not None
+        self._process.wait(WITHIN_S)
+
+
+def _command(process: Path) -> bytes:
+    try:
+        return (process / "cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, timeout=10, env={"PATH": _PATH}, stdout=subprocess.DEVNULL)
+
+
+def _until(look: Any, what: str) -> None:
+    pause, began = threading.Event(), time.monotonic()
+    while not look():
+        assert time.monotonic() - began < WITHIN_S, f"waited {WITHIN_S:g} s for {what}"
+        pause.wait(0.05)
