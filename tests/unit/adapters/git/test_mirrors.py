@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from gpurun.adapters.git import GitMirrors
+from gpurun.adapters.git import GitMirrors, missing
 from gpurun.adapters.git.process import run_git
 from gpurun.domain.errors import PinNotFound, SourceUnavailable
 from gpurun.domain.forge import GitSource, NotFetched
@@ -610,8 +610,11 @@ async def test_b108_what_git_itself_would_check_out_like_that_is_no_fault(origin
     assert await mirrors.fetch(origin.source, REPO, sha) == origin.tree()
 
 
-async def test_b108_an_attribute_in_a_folder_and_many_files_are_found_too(origin, mirrors):
-    files = {f"many/{n}": b"%d" % n * 60 for n in range(5000)}
+async def test_b108_an_attribute_in_a_folder_is_found_and_many_files_are_asked_for_in_parts(
+    origin, mirrors, monkeypatch
+):
+    monkeypatch.setattr(missing, "_AT_ONCE", 10)
+    files = {f"many/{n}": b"%d" % n * 60 for n in range(45)}
     sha = origin.commit({"deep/er/.gitattributes": b"\n" + LFS, "zz.bin": POINTER, **files})
     with pytest.raises(PinNotFound, match=r"git LFS \('zz.bin'\)"):
         await mirrors.fetch(origin.source, REPO, sha)
