@@ -19,6 +19,7 @@ from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices, engine_audit
 from gpurun.flow.worker import still_mine
 from gpurun.ports.provider import Provider
 from gpurun.ports.store import Kind, Lease, Tx
+from gpurun.run.names import parse_name
 from gpurun.run.timers import (
     DESTROY_DOUBT,
     LIST_LAG,
@@ -79,6 +80,8 @@ class Observer:
         if owner is not None and tx.set_instance_ref(owner.id, instance.ref):
             tx.observed(owner.id, instance.state, at=asked_at, exit_code=instance.exit_code, disk=instance.disk)
             return
+        if _ended_since(tx, instance, asked_at):
+            return
         if any(known.ref == instance.ref and known.state is not StrayState.GONE for known in tx.strays(provider)):
             return
         now = tx.now()
@@ -137,6 +140,15 @@ class _Outcome:
     seen_again: bool = False
     error: str = ""
     again: timedelta | None = None
+
+
+def _ended_since(tx: Tx, instance: Owned, asked_at: datetime) -> bool:
+    """The list may be older than the confirmed end of an attempt that used the instance."""
+    name = parse_name(instance.name)
+    owner = tx.attempt(name.attempt_id) if name is not None else None
+    if owner is None or owner.instance_ref != instance.ref:
+        return False
+    return owner.gone_at is not None and owner.gone_at >= asked_at
 
 
 def _save_stray(tx: Tx, lease: Lease, outcome: _Outcome) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
+from gpurun.domain.offer import InstanceState, Owned
 from gpurun.domain.run import AttemptState, RunState, StrayState, Verdict
 from gpurun.flow import failpoints
+from gpurun.flow.observe import Observer
+from gpurun.ports.store import Kind, Lease
 from tests.fakes.parts import Script
 from tests.fakes.world import World
 
@@ -229,6 +233,19 @@ async def test_a_stray_is_destroyed_until_it_is_gone(world):
     world.cloud.repair()
     await world.run_for(minutes=6)
     assert not ghost.alive
+
+
+@pytest.mark.parametrize(("asked_s", "strays"), [(0, 0), (1, 1)])
+async def test_a_list_from_before_the_confirmed_end_makes_no_stray(world, asked_s, strays):
+    await world.start()
+    await world.run_until_over()
+    (attempt,) = await world.the_attempts()
+    seen = Owned(ref=attempt.instance_ref, name=attempt.name, state=InstanceState.RUNNING)
+    asked_at = attempt.gone_at + timedelta(seconds=asked_s)
+    lease = Lease(kind=Kind.PROVIDER_ACCOUNT, id="fake", token="none", tries=0)
+    observer = Observer(world.services())
+    await world.store.write(lambda tx: observer._apply(tx, lease, (seen,), asked_at))
+    assert len(await world.store.read(lambda tx: tx.strays("fake"))) == strays
 
 
 async def test_strangers_are_left_alone(world):
