@@ -178,7 +178,7 @@ ALIVE = "kill -0 $(cat pid) 2>/dev/null && echo alive || echo gone"
 LEAVE = "python3 daemon.py; while [ ! -s pid ]; do sleep 0.02; done"
 
 
-async def test_what_commands_leave_behind(tmp_path, base_images):
+async def test_b107_b109_what_commands_leave_behind(tmp_path, base_images):
     """A child that holds the output, a daemon in a session of its own, a flood after the end, a fork bomb."""
     async with open_world(tmp_path, image=base_images.python, **TOGETHER) as world:
         world.files({"daemon.py": DAEMON})
@@ -209,7 +209,7 @@ STUBBORN = "trap '' TERM; for i in 1 2 3; do sh -c 'trap \"\" TERM; while :; do 
 KILL_AGENT = "ps=$(cd /proc; grep -l gpurun_agent [0-9]*/cmdline 2>/dev/null | cut -d/ -f1); echo before; sleep 0.5; "
 
 
-async def test_who_does_not_end_and_who_ends_the_agent(tmp_path, base_images):
+async def test_b107_who_does_not_end_and_who_ends_the_agent(tmp_path, base_images):
     """Ends that gpurun has to make, and jobs that kill what runs them: never passed, never tried again."""
     async with open_world(tmp_path, image=base_images.python, **TOGETHER) as world:
         ends = await ends_of(

@@ -97,7 +97,7 @@ MISCHIEF = "<script>alert(1)</script><img src=x onerror=alert(2)>'\"</pre></titl
 CONTROLS = "\x1b]0;title\x07\x1b[31m@acme/all fixes #1 ``` ````` \u202eevil"
 
 
-async def test_what_a_job_says_stays_text(tmp_path, base_images):
+async def test_b127_what_a_job_says_stays_text(tmp_path, base_images):
     name = "<img src=x onerror=alert(3)>.html"
     async with open_world(tmp_path, image=base_images.python) as world:
         world.jobs(

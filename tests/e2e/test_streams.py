@@ -121,7 +121,7 @@ QUOTA = 8 * 1024 * 1024
 
 
 @pytest.mark.timeout(240)
-async def test_logs_that_are_hard_to_take(tmp_path, base_images):
+async def test_b096_b100_b109_logs_that_are_hard_to_take(tmp_path, base_images):
     """A line of 1 GB, a million empty ones, what steers terminals and pages, and ends that are easily lost."""
     settings = {"log_quota_mib": "8", "docker_max_runs": "8"}
     async with open_world(tmp_path, image=base_images.python, **settings) as world:
