@@ -25,7 +25,7 @@ bench: setup ## each figure beside its anchor, into bench/results
 soak: setup ## the tests on real services, ROUNDS times (10); stops at the first failure
 	@for round in $$(seq 1 $(ROUNDS)); do \
 	  echo "round $$round of $(ROUNDS)"; \
-	  $(PYTHON) -m pytest -q -x tests/contract tests/docker tests/e2e || exit 1; \
+	  $(PYTHON) -m pytest -q -x tests/contract tests/docker tests/e2e tests/soak/*.py || exit 1; \
 	done
 
 docs: setup ## writes the generated pages of docs/reference

@@ -20,6 +20,12 @@ pytestmark = pytest.mark.docker
 
 MB = 1_000_000
 OURS = b"::gpurun:: run\n"
+HIGH_WATER = "grep -E 'VmHWM' /proc/$PPID/status > high"
+"""Memory of the agent, the parent of the command."""
+AGENT_KIB = 100 * 1024
+BOT_KIB = 400 * 1024
+WITHIN_S = 120.0
+"""How long it may take on a busy machine."""
 END = re.compile(rb"\nsha256 ([0-9a-f]{64})\n")
 
 NOISE = """\
@@ -56,7 +62,7 @@ def stored(world: World) -> int:
 
 
 async def grows_to(world: World, size: int) -> None:
-    await world.until(lambda: True if stored(world) >= size else None, f"{size} bytes of log", within_s=120)
+    await world.until(lambda: True if stored(world) >= size else None, f"{size} bytes of log", within_s=WITHIN_S)
 
 
 def uplink(world: World, folder: Path) -> Path:
@@ -74,23 +80,32 @@ async def test_a_log_over_two_deaths_of_the_bot_and_a_line_that_is_cut(
     database_url = request.getfixturevalue("postgres_url") if postgres else ""
     image = base_images.python
     async with open_world(tmp_path, image=image, nursery=nursery, database_url=database_url) as world:
-        world.jobs({"noise.py": NOISE}, smoke={"run": f"python3 noise.py {size}"})
-        world.comment("/gpurun smoke")
-        await grows_to(world, size // 5)  # of three tenths that it prints before the first gate
-        await die(world, "go1")
-        proxy = UplinkProxy(world.url)
-        async with proxy.in_place_of(uplink(world, tmp_path), Path(f"/tmp/gpurun-{tmp_path.name[-20:]}.sock")):
-            await world.bot.start()
-            await world.until(lambda: proxy.cuts == len(CUT_WITHIN) or None, "cuts")
-            await grows_to(world, size // 2)
-            await die(world, "go2")
+        await noise_arrives(world, tmp_path, size)
+
+
+async def noise_arrives(world: World, folder: Path, size: int) -> None:
+    """The story: every byte of it, once."""
+    world.jobs({"noise.py": NOISE}, smoke={"run": f"python3 noise.py {size}; {HIGH_WATER}", "artifacts": ["high"]})
+    world.comment("/gpurun smoke")
+    await grows_to(world, size // 5)  # of three tenths that it prints before the first gate
+    await die(world, "go1")
+    proxy = UplinkProxy(world.url)
+    async with proxy.in_place_of(uplink(world, folder), Path(f"/tmp/gpurun-{folder.name[-20:]}.sock")):
         await world.bot.start()
-        await world.expect_check("gpurun / smoke", "success", within_s=120)
-        body = await world.expect_comment("✅ passed")
-        log = (await world.page(body, "log.raw")).content
+        await world.until(lambda: proxy.cuts == len(CUT_WITHIN) or None, "cuts")
+        await grows_to(world, size // 2)
+        await die(world, "go2")
+    await world.bot.start()
+    await world.expect_check("gpurun / smoke", "success", within_s=WITHIN_S)
+    body = await world.expect_comment("✅ passed")
+    log = (await world.page(body, "log.raw")).content
     printed, told = END.split(log.removeprefix(OURS))[:2]
     assert len(printed) == size
     assert hashlib.sha256(printed).hexdigest() == told.decode()
+    high_kib = int((await world.page(body, "artifacts/1/high")).text.split()[1])
+    assert high_kib < AGENT_KIB, f"the agent used {high_kib} KiB"
+    high_kib = world.bot.high_water_kib()
+    assert high_kib < BOT_KIB, f"the bot used {high_kib} KiB"
 
 
 async def die(world: World, gate: str) -> None:
@@ -115,8 +130,6 @@ HOSTILE_TEXT = (
     "  99%|####| 29999/30000\nERR link \n\ufffd\ufffd\ufffd café\n</details>\n````\n```\n"
     "::set-env name=PATH::/evil\n::add-mask::x\n@acme/all\nab\n"
 )
-HIGH_WATER = "grep -E 'VmHWM' /proc/$PPID/status > high"
-"""Memory of the agent, the parent of the command."""
 QUOTA = 8 * 1024 * 1024
 
 
@@ -139,7 +152,7 @@ async def test_b096_b100_b109_logs_that_are_hard_to_take(tmp_path, base_images):
         ends = {"line": "failure", "b109_burst": "failure"}
         bodies = {}
         for job in ("line", "empty", "b100_hostile", "b109_last", "b109_short", "b109_burst"):
-            await world.expect_check(f"gpurun / {job}", ends.get(job, "success"), within_s=120)
+            await world.expect_check(f"gpurun / {job}", ends.get(job, "success"), within_s=WITHIN_S)
             word = "❌ failed" if job in ends else "✅ passed"
             bodies[job] = await world.expect_comment(f"gpurun {job}: {word}")
         logs = {job: (await world.page(body, "log.raw")).content for job, body in bodies.items()}
@@ -157,7 +170,7 @@ async def test_b096_b100_b109_logs_that_are_hard_to_take(tmp_path, base_images):
     assert "GPURUN_LOG_QUOTA_MIB" in bodies["line"]
     assert "GPURUN_LOG_QUOTA_MIB" in pages["line"]
     assert shown["line"] == logs["line"].decode()
-    assert int(high.split()[1]) < 100 * 1024, high
+    assert int(high.split()[1]) < AGENT_KIB, high
 
     assert logs["empty"] == OURS + b"acc=0.91\n" + b"\n" * 1_000_000
     assert "acc=0.91" in bodies["empty"]

@@ -109,6 +109,12 @@ class BotProcess:
         with anyio.fail_after(STOP_TIMEOUT_S):
             return await anyio.to_thread.run_sync(self._process.wait)
 
+    def high_water_kib(self) -> int:
+        """The most memory that this start of it has used."""
+        assert self._process is not None
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0])
+
     @property
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None

@@ -125,6 +125,8 @@ def _frames(printed: bytes) -> list[bytes]:
 
 def _add(series: list[Stretch], piece: Stretch) -> None:
     """An agent prints ascending offsets, once: whatever came before a lower one was not the agent's."""
+    if not piece.data:
+        return
     if series and piece.offset < series[-1].end:
         series.clear()
     series.append(piece)
