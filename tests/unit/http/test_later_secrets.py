@@ -19,6 +19,12 @@ STARS = b"*" * len(LATER)
 
 
 @pytest.fixture
+def store_url(tmp_path):
+    """SQLite: nothing here depends on the database."""
+    return str(tmp_path / "gpurun.sqlite")
+
+
+@pytest.fixture
 def secrets():
     return MemorySecrets()
 

@@ -104,7 +104,7 @@ def test_the_same_bytes_for_every_cut(stream, cuts):
 
 
 @pytest.mark.parametrize("text", SHAPED, ids=lambda text: text[:24].decode())
-@pytest.mark.parametrize("around", [b"", b"x", b".", b"\n"], ids=repr)
+@pytest.mark.parametrize("around", [b"", b"x", b"\n"], ids=repr)
 def test_what_looks_like_a_secret_at_every_single_cut(text, around):
     masker = BotMasker([])
     whole = around + text[:400] + around
@@ -119,6 +119,7 @@ SEEDS = [
     (["abcabc", "bcabcab"], b"xabcabcabcabx", list(range(13))),
     (["aaaaaa"], b"a" * 40 + b"b" + b"a" * 5, [1, 7, 13, 40]),
     (["aaaaaa", "aaaaaab"], b"a" * 20 + b"b", list(range(21))),
+    (["abcdefghijkl", "fghijk", "jklmno"], b"xabcdefghijkl yz", [13]),
     (["hunter-two", "two-hunter"], b"hunter-two-hunter-two", [8, 11]),
     (["line one\nline two\n"], b"line one\r\nline two\nline one\nline two\n", [5, 20, 25]),
     (["pässwörd✓"], "<pässwörd✓>".encode() + b"p%C3%A4ssw%c3%b6rd%e2%9c%93", [3, 4, 13]),
