@@ -26,6 +26,7 @@ soak: setup ## the tests on real services, ROUNDS times (10); stops at the first
 	@for round in $$(seq 1 $(ROUNDS)); do \
 	  echo "round $$round of $(ROUNDS)"; \
 	  $(PYTHON) -m pytest -q -x tests/contract tests/docker tests/e2e tests/soak/*.py || exit 1; \
+	  GPURUN_TEST_RUNS=1000 $(PYTHON) -m pytest -q -x tests/unit/flow/test_many_runs.py || exit 1; \
 	done
 
 docs: setup ## writes the generated pages of docs/reference
