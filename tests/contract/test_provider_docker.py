@@ -74,6 +74,8 @@ async def test_b109_logs_are_the_last_bytes_and_survive_a_missing_newline(bench,
     said = await bench.provider.logs(ref, max_bytes=100)
     assert len(said) == 100
     assert said.endswith(b"2999\n3000\nFINAL acc")
+    whole = b"".join(b"%d\n" % number for number in range(1, 3001)) + b"FINAL acc"
+    assert await bench.provider.logs(ref, max_bytes=40 << 20) == whole
     await bench.provider.destroy(ref)
     assert await bench.provider.logs(ref, max_bytes=100) == b""
 

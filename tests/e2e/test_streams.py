@@ -22,8 +22,8 @@ MB = 1_000_000
 OURS = b"::gpurun:: run\n"
 HIGH_WATER = "grep -E 'VmHWM' /proc/$PPID/status > high"
 """Memory of the agent, the parent of the command."""
-AGENT_KIB = 100 * 1024
-BOT_KIB = 400 * 1024
+AGENT_KIB = 64 * 1024
+BOT_KIB = 256 * 1024
 WITHIN_S = 120.0
 """How long it may take on a busy machine."""
 END = re.compile(rb"\nsha256 ([0-9a-f]{64})\n")
@@ -194,7 +194,7 @@ async def test_b096_b100_b109_logs_that_are_hard_to_take(tmp_path, base_images):
 
 COUNT = "echo begun; while [ ! -e go ]; do sleep 0.05; done; seq 1 50000; echo the end; exit 4"
 COUNTED = b"begun\n" + b"".join(b"%d\n" % number for number in range(1, 50_001)) + b"the end\n"
-AHEAD_S = 25
+AHEAD_S = 20
 """From the start of a job to its hard deadline."""
 DEADLINE_S = 120 + 60 + 600 + 1800
 """Boot, `max_duration`, spare and preparing: how far the engine puts it off."""
