@@ -14,6 +14,7 @@ import anyio
 import structlog
 
 from gpurun.domain.errors import Bug, GpurunError, NewerRow, Transient
+from gpurun.domain.run import AttemptState
 from gpurun.flow import edges, failpoints
 from gpurun.ports.clock import Chance, Clock
 from gpurun.ports.store import Kind, Lease, Store, Tx
@@ -201,8 +202,8 @@ class Worker:
         text = str(error) if foreseen else UNFORESEEN
 
         def fail(tx: Tx) -> None:
-            if tx.failed(lease, text, due_at=tx.now() + wait) and lease.kind is Kind.RUN:
-                tx.raise_rev(lease.id, final=False, urgent=False)  # what is tried again, and why, is shown
+            if tx.failed(lease, text, due_at=tx.now() + wait) and (run_id := _shown_on(tx, lease)):
+                tx.raise_rev(run_id, final=False, urgent=False)  # what is tried again, and why, is shown
 
         await edges.commit(self._store, failpoints.WORKER_FAILED, fail)
 
@@ -249,3 +250,11 @@ class Worker:
             race.start_soon(first, stop.wait)
             await self._clock.sleep(min(wait_s, POLL_S))
             race.cancel_scope.cancel()
+
+
+def _shown_on(tx: Tx, lease: Lease) -> str:
+    """The run whose comment says what this row tries again; empty when none does."""
+    if lease.kind is Kind.RUN:
+        return lease.id
+    attempt = tx.attempt(lease.id) if lease.kind is Kind.ATTEMPT else None
+    return attempt.run_id if attempt is not None and attempt.state is AttemptState.CHOSEN else ""

@@ -82,7 +82,7 @@ def _pinning(run: Run) -> str:
 def _attempt_status(attempt: Attempt, facts: RunFacts) -> Status:
     match attempt.state:
         case AttemptState.CHOSEN | AttemptState.CREATING | AttemptState.LOOKING | AttemptState.UNSURE:
-            return Status("⏳", "preparing", attempt.preparing)
+            return Status("⏳", "preparing", _preparing(attempt))
         case AttemptState.BOOTING:
             return Status("⏳", "booting", attempt.preparing)
         case AttemptState.LIVE:
@@ -91,6 +91,10 @@ def _attempt_status(attempt: Attempt, facts: RunFacts) -> Status:
             return Status("⏳", "finishing")
         case _:
             assert_never(attempt.state)
+
+
+def _preparing(attempt: Attempt) -> str:
+    return f"trying again: {attempt.last_error}" if attempt.tries and attempt.last_error else attempt.preparing
 
 
 def _quiet(attempt: Attempt, facts: RunFacts) -> str:

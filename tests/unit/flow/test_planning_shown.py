@@ -8,7 +8,7 @@ from gpurun.domain.errors import RegistryUnavailable, SourceUnavailable
 from gpurun.domain.ids import CommitSha, ImageRef
 from gpurun.flow.engine import know_providers
 from gpurun.flow.worker import Worker
-from tests.fakes.cloud import SmallCloud
+from tests.fakes.cloud import SlowCloud, SmallCloud
 from tests.fakes.parts import FakeGit, FakeImages
 from tests.fakes.rows import TREE
 from tests.fakes.world import World
@@ -81,3 +81,19 @@ async def test_a_job_for_which_there_is_no_machine_is_refused_in_words(town: Tow
     assert "4 |     resources: {gpu: 1}" in comment.body
     assert "Correct the file, push" in comment.body
     assert (check.conclusion, check.title.split(":")[0]) == ("failure", "refused")
+
+
+async def test_an_image_that_cannot_be_pulled_now_is_told_while_it_is_tried_again(town: Town, world: World):
+    """A registry that asks to slow down, for example."""
+    world.use(SlowCloud(town.clock, pulls=0))
+    world.cloud.break_down("prepare", "unavailable")
+    town.worker = Worker(town.store, town.clock, town.chance, {**world.handlers(), **town.handlers()}, limit=8)
+    await town.says("/gpurun smoke")
+    await pass_time(town, seconds=20)
+    body, title = shown(town)
+    assert "**preparing** since" in body
+    assert "trying again: The cloud did not answer." in body
+    assert "trying again: The cloud did not answer." in title
+    world.cloud.repair()
+    await pass_time(town, seconds=30)
+    assert "trying again" not in shown(town)[0]
