@@ -205,8 +205,8 @@ class ResourceKeys(_Part):
     memory: LeastSize | None = Field(default=None, examples=["32GB"])
     """Main memory. 1GB is 1024MB."""
     disk: LeastSize | None = Field(default=None, examples=["60GB"])
-    """Disk that the job may fill: everything that it writes in its container, with the models and the commit. A job that
-    uses more is ended. 1GB is 1024MB."""
+    """Disk that the job may fill: everything that it writes in its container, with the models and the commit. A job
+    that uses more is ended. 1GB is 1024MB."""
     shm_size: Size | None = Field(default=None, examples=["8GB"])
     """Size of `/dev/shm`; data loaders with workers need more than Docker's 64MB."""
 
