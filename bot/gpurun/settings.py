@@ -60,6 +60,9 @@ class Settings(BaseSettings):
     """The App's private key, PEM text. `github_private_key_file` wins when both are set."""
     github_private_key_file: Path | None = None
     """The App's private key, a `.pem` file."""
+    github_writes_per_hour: int = Field(default=400, ge=20)
+    """Comments, edits and reactions that one installation of the App may make. GitHub bans an App that makes more than
+    500 an hour; a GitHub Enterprise Server may have other limits, or none."""
     webhook_secret: SecretStr = SecretStr("")
     """The App's webhook secret. `gpurun serve` needs one."""
     webhook_secret_old: SecretStr = SecretStr("")

@@ -23,6 +23,7 @@ from gpurun.adapters.local import LocalForge
 from gpurun.adapters.secrets import MemorySecrets
 from gpurun.adapters.store import PostgresStore, SqliteStore
 from gpurun.domain.errors import SecretRefused, UserError
+from gpurun.domain.pace import budget_of
 from gpurun.domain.secret import MIN_SECRET_CHARS
 from gpurun.domain.stream import StreamName
 from gpurun.flow import failpoints
@@ -214,9 +215,10 @@ async def open_house(stack: AsyncExitStack, settings: Settings, folders: Folders
     )
     links = links_of(settings, forge)
     hide = Hide(memory)
+    budget = budget_of(settings.github_writes_per_hour)
     steps: dict[Kind, Handler] = {
-        Kind.INBOX: Intake(store=store, forge=forge, chance=chance),
-        Kind.PUBLICATION: Publisher(store=store, forge=forge, links=links, hide=hide),
+        Kind.INBOX: Intake(store=store, forge=forge, chance=chance, budget=budget),
+        Kind.PUBLICATION: Publisher(store=store, forge=forge, links=links, hide=hide, budget=budget),
         **handlers(services),
     }
     await uplinks.look(store)

@@ -239,6 +239,8 @@ async def open_world(
                 "GPURUN_GITHUB_APP_ID": str(github.app.id),
                 "GPURUN_GITHUB_PRIVATE_KEY": github.app.private_key.get_secret_value(),
                 "GPURUN_WEBHOOK_SECRET": github.app.webhook_secret.get_secret_value(),
+                # a story of seconds holds more than an hour of a person
+                "GPURUN_GITHUB_WRITES_PER_HOUR": "100000",
                 "GPURUN_WEBHOOK_SECRET_OLD": CANARY,
                 "GPURUN_HUB_URL": hub_url,
                 **{f"GPURUN_{name.upper()}": value for name, value in settings.items()},
