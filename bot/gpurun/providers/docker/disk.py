@@ -98,6 +98,11 @@ class DiskWatch:
         self._idle.wait(WAIT_S)
         return self._uses(space(folder))
 
+    def close(self) -> None:
+        """No more questions: the thread must not connect to the engine again."""
+        with self._layers.lock:
+            self._layers.known.clear()
+
     def _follow(self, running: Mapping[str, Mapping[str, Any]]) -> None:
         """Forgets those that ended, learns new ones, and starts the thread when one is due."""
         layers = self._layers

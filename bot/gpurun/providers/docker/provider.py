@@ -147,6 +147,7 @@ class DockerProvider:
             raise translated(exc, to=f"read the output of {ref[:12]}") from exc
 
     async def close(self) -> None:
+        self._disks.close()
         await self._engine.close()
 
     def _read_host(self, api: APIClient) -> Host:

@@ -118,6 +118,15 @@ def test_what_is_gone_is_forgotten(engine, watch):
     assert watch.look([], "/") == {}
 
 
+def test_after_close_nobody_is_asked(engine, watch):
+    engine.stuck, engine.bytes = threading.Event(), {"a": 1, "b": 1}
+    watch.look([running("a"), running("b")], "/")
+    watch.close()
+    engine.stuck.set()
+    watch._idle.wait(10)
+    assert engine.asked == ["a"]
+
+
 def test_on_a_full_disk_the_one_that_uses_most_is_named_and_no_other(engine, watch, free):
     engine.bytes = {"a": 70 * MIB, "b": 90 * MIB, "c": 10 * MIB}
     everybody = [running("a"), running("b", limit=0), running("c")]
