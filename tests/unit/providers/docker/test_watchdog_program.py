@@ -184,6 +184,8 @@ def test_an_engine_that_does_not_answer_is_asked_again_and_mentioned_once(kennel
         "the engine answers again",
         "killed name-a, which was past its deadline",
     ]
+    kennel.watch_for(KEEP_REMAINS_S - LOOK_EVERY_S)
+    assert "a" in kennel.engine.there, "the hour counts from the kill"
 
 
 def test_silence_of_the_engine_is_no_sign_that_nothing_is_left(kennel):
