@@ -11,7 +11,7 @@ from gpurun.domain.stream import StreamName
 from gpurun.flow import failpoints
 from gpurun.run.tokens import claim_token
 from gpurun_agent import protocol
-from tests.fakes.parts import Script
+from tests.fakes.parts import PASSED, Script
 from tests.fakes.world import SECRET, World
 
 DIES = Script(dies_in=Phase.COLLECTING)
@@ -144,6 +144,18 @@ async def test_a_worker_that_dies_around_it_doubles_nothing(world, edge):
 
     assert await a_job_dies_with(world, words) == b"::gpurun:: run\nhalf and whole\n"
     assert world.crashes == 1
+    await world.expect(Verdict.PASSED)
+
+
+async def test_an_agent_that_finishes_while_its_log_is_read_has_told_all(world, monkeypatch):
+    read = world.cloud.logs
+
+    async def logs(ref, *, max_bytes):
+        await world.store.write(lambda tx: tx.set_result(world.cloud.book[0].launch.attempt_id, PASSED))
+        return await read(ref, max_bytes=max_bytes)
+
+    monkeypatch.setattr(world.cloud, "logs", logs)
+    assert await a_job_dies_with(world, lambda _: b"") == HALF
     await world.expect(Verdict.PASSED)
 
 
