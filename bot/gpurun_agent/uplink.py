@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 QUIET_S = 0.05
 """Appends are at least so far apart: a line printed after a quiet moment leaves at once, a flood leaves in blocks."""
 
+FIRST_S = 0.03
+"""The first append waits so long: a command that is over by then has its whole log in one."""
+
 BLOCK = 256 * 1024
 """So much is sent without waiting for `QUIET_S`."""
 
@@ -70,6 +73,8 @@ class Stream:
     def append(self, data: bytes) -> None:
         """Sends `data` soon."""
         if data and not self._over:
+            if not self._backlog.end:
+                self._sent_at = time.monotonic() - QUIET_S + FIRST_S
             self._backlog.append(data)
             self._kick()
 
