@@ -16,6 +16,7 @@ from gpurun.domain.offer import InstanceState, Uplink
 from gpurun.domain.plan import Resources
 from gpurun.ports.provider import Prepares
 from gpurun.providers.docker import DockerConfig, DockerProvider
+from gpurun.providers.docker.ready_image import ready_name
 from tests.docker.launching import Faulty
 
 pytestmark = pytest.mark.docker
@@ -215,6 +216,16 @@ class TestPrepare:
         ref = await bench.provider.create(other_agent)
         bench.engine.wait(ref)
         assert await bench.provider.logs(ref, max_bytes=100) == f"{id(bench)}\n".encode()
+        await bench.provider.destroy(ref)
+
+    async def test_what_was_there_a_moment_ago_is_made_again(self, bench, launches, base_images, docker_network):
+        script = f"exec sleep 60 # {id(bench)}"
+        first, second = (launches(base_images.busybox, script) for _ in range(2))
+        await bench.provider.destroy(await bench.up(first))
+        bench.engine.remove_image(ready_name(second))
+        bench.engine.remove_network(docker_network)
+        ref = await bench.provider.create(second)  # which nobody prepared: both are taken to be there
+        assert (await bench.provider.describe(ref)).state is InstanceState.RUNNING
         await bench.provider.destroy(ref)
 
     async def test_create_without_the_image_is_refused(self, bench, launches, base_images):

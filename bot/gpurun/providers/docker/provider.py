@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from docker.api.client import APIClient
 
 HOST_CACHE_S = 60.0
+SEEN_S = 60.0
+"""How long an image or a network that was there is taken to be there still. Create notices when it is not."""
 BOOT_TIMEOUT_S = 120
 """The image is there before create; what is left is the start of a container and of the agent."""
 LAST_LINES = 1000
@@ -77,6 +79,8 @@ class DockerProvider:
         self._monotonic = monotonic
         self._engine = Engine(config.docker_host)
         self._pulls = Pulls(self._engine, monotonic)
+        self._seen: dict[str, float] = {}
+        """Names of images and networks, and when the engine last had them."""
         self._disks = DiskWatch(self._engine, monotonic, keep_free_mib=config.min_free_mib)
         self._host: tuple[float, Host] | None = None
         self._watchdog = HostWatchdog(config.watchdog_folder, pace) if config.watchdog_folder else None
@@ -103,7 +107,10 @@ class DockerProvider:
         return container.lacks(need, host) or None
 
     async def prepare(self, launch: Launch, *, wait_s: float) -> Preparation:
-        return await self._pulls.prepare(launch, wait_s=wait_s)
+        preparation = await self._pulls.prepare(launch, wait_s=wait_s)
+        if preparation.ready:
+            self._seen[ready_name(launch)] = self._monotonic()
+        return preparation
 
     async def create(self, launch: Launch) -> str:
         try:
@@ -197,24 +204,38 @@ class DockerProvider:
         limits = self._before_create(api, launch)
         try:
             network, watch = self._config.network, self._watch()
-            ref = container.create_container(api, launch, limits, network=network, watch=watch)
+            try:
+                ref = container.create_container(api, launch, limits, network=network, watch=watch)
+            except vendor_errors() as exc:
+                if not (status_of(exc) == 404 and self._forget(ready_name(launch))):
+                    raise
+                self._before_create(api, launch)  # "no such image": nothing was made, and it can be made ready again
+                ref = container.create_container(api, launch, limits, network=network, watch=watch)
         except vendor_errors() as exc:
             found = _after_failed_create(api, launch, exc)
             ref = str(found["Id"])
             if found["State"]["Status"] != "created":
                 return ref
         try:
-            api.start(ref)
+            self._start(api, ref)
         except vendor_errors() as exc:
             raise _undo(api, ref, exc) from exc
         return ref
 
+    def _start(self, api: APIClient, ref: str) -> None:
+        try:
+            api.start(ref)
+        except vendor_errors() as exc:
+            if not (status_of(exc) == 404 and self._forget(self._config.network)):
+                raise
+            ensure_network(api, self._config.network)
+            api.start(ref)
+
     def _before_create(self, api: APIClient, launch: Launch) -> container.Limits:
         """Nothing is made for the attempt here, so every trouble is a refusal and never a doubt."""
         try:
-            ensure_network(api, self._config.network)
-            if not is_there(api, ready_name(launch)):
-                _make_ready_late(api, launch)
+            self._see(self._config.network, lambda: ensure_network(api, self._config.network))
+            self._see(ready_name(launch), lambda: _ensure_ready(api, launch))
             host, config = self._read_host(api), self._config
             disk_mib = limit_for(
                 launch.needs, space(host.engine_folder), default_mib=config.disk_mib, max_runs=config.max_runs
@@ -223,6 +244,17 @@ class DockerProvider:
             return replace(limits, disk_mib=disk_mib)
         except vendor_errors() as exc:
             raise ProviderRefused(f"Docker could not make ready for the run: {words(exc)}", kind="capacity") from exc
+
+    def _see(self, name: str, ensure: Callable[[], None]) -> None:
+        """`ensure`, unless `name` was there lately."""
+        seen_at = self._seen.get(name)
+        if seen_at is None or self._monotonic() - seen_at > SEEN_S:
+            ensure()
+            self._seen[name] = self._monotonic()
+
+    def _forget(self, name: str) -> bool:
+        """True when it was only taken to be there."""
+        return self._seen.pop(name, None) is not None
 
 
 def is_gone(exc: BaseException) -> bool:
@@ -241,8 +273,10 @@ def _last_output(api: APIClient, ref: str, max_bytes: int) -> bytes:
     return said[max(0, len(said) - max_bytes) :]
 
 
-def _make_ready_late(api: APIClient, launch: Launch) -> None:
-    """`prepare` was not asked, or somebody pruned images since."""
+def _ensure_ready(api: APIClient, launch: Launch) -> None:
+    """Makes it when `prepare` was not asked, or somebody pruned images since."""
+    if is_there(api, ready_name(launch)):
+        return
     if not is_there(api, name_on_engine(launch.image)):
         raise ProviderRefused(f"The image {launch.image} is not on the Docker Engine any more.", kind="capacity")
     make_ready(api, launch)
