@@ -28,25 +28,26 @@ _REPOSITORY_URLS = (
 )
 
 
-def comment_body(text: str = "looks good to me", *, pad_to: int = BODY_BYTES) -> bytes:
-    """An `issue_comment` with the fields of a real one, filled up with comment text to `pad_to` bytes."""
+def comment_body(
+    text: str = "looks good to me", *, number: int = 5, repository: str = "octo/app", pad_to: int = BODY_BYTES
+) -> bytes:
+    """An `issue_comment` with the fields of a real one, filled up to `pad_to` bytes with a field that nobody reads."""
     user = {"login": "octocat", "id": 583231, "node_id": "MDQ6VXNlcjU4MzIzMQ==", "type": "User", "site_admin": False}
     user |= {name: f"https://api.github.com/users/octocat/{name}{{/other}}" for name in _USER_URLS.split()}
-    repository = {"id": 1296269, "name": "app", "full_name": "octo/app", "private": False, "owner": user}
-    repository |= {name: f"https://api.github.com/repos/octo/app/{name}{{/sha}}" for name in _REPOSITORY_URLS.split()}
-    issue = {"number": 5, "title": "Faster", "user": user, "labels": [], "state": "open", "assignees": [user]}
-    issue |= {"pull_request": {"url": "https://api.github.com/repos/octo/app/pulls/5"}, "body": "It is slow."}
+    repo = {"id": 1296269 + number, "name": "app", "full_name": repository, "private": False, "owner": user}
+    repo |= {name: f"https://api.github.com/repos/octo/app/{name}{{/sha}}" for name in _REPOSITORY_URLS.split()}
+    issue = {"number": number, "title": "Faster", "user": user, "labels": [], "state": "open", "assignees": [user]}
+    issue |= {"pull_request": {"url": f"https://api.github.com/repos/octo/app/pulls/{number}"}, "body": ""}
     event: dict[str, object] = {
         "action": "created",
         "issue": issue,
-        "comment": {"id": 492700400, "user": user, "body": text},
-        "repository": repository,
+        "comment": {"id": number, "user": user, "body": text},
+        "repository": repo,
         "sender": user,
         "installation": {"id": 7, "node_id": "MDIz"},
     }
-    missing = pad_to - len(json.dumps(event))
-    event["comment"] = {"id": 492700400, "user": user, "body": text + "\n" + "." * max(0, missing - 2)}
-    return json.dumps(event).encode()
+    missing = max(0, pad_to - len(json.dumps(event | {"enterprise": ""})))
+    return json.dumps(event | {"enterprise": "." * missing}).encode()
 
 
 def head_of(body: bytes, guid: str) -> bytes:
