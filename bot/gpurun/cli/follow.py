@@ -24,6 +24,8 @@ from gpurun.wiring import House
 
 LOOK_EVERY_S = 0.1
 """How late a line of the log is shown at most."""
+PAUSE_S = 0.025
+"""Between two looks: a run's steps come in bursts, and a look costs the engine's own time."""
 READ_BYTES = 1024 * 1024
 CANCEL_LIMIT = timedelta(seconds=2)
 """How long a cancelled run that has no container, and never will, may take to say so: a call may be under way."""
@@ -84,6 +86,7 @@ class _Follower:
             if not piece and _is_over(facts):
                 return
             if not piece:
+                await anyio.sleep(PAUSE_S)
                 await self._house.store.committed(timeout_s=LOOK_EVERY_S)
 
     def _look(self, tx: Tx, seen: _Seen) -> tuple[RunFacts, _Seen, bytes]:

@@ -29,9 +29,9 @@ async def call(edge: str, make: Callable[[], Awaitable[T]], *, timeout_s: float)
     return answer
 
 
-async def commit(store: Store, edge: str, fn: Callable[[Tx], T]) -> T:
-    """What `fn` returned, after its transaction is durable."""
+async def commit(store: Store, edge: str, fn: Callable[[Tx], T], *, durable: bool = True) -> T:
+    """What `fn` returned, after its transaction is durable, or at least committed."""
     failpoints.passing(edge, "before")
-    answer = await store.write(fn)
+    answer = await store.write(fn, durable=durable)
     failpoints.passing(edge, "after")
     return answer

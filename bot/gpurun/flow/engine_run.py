@@ -92,8 +92,8 @@ class RunSteps:
         run, attempts, now = _rows(tx, lease.id)
         decision = decide_run(run, attempts, facts(tx), now)
         if isinstance(decision, Choose):
-            # the row lock that the wake takes makes choosers of one provider count one after the other
-            tx.wake(Kind.PROVIDER_ACCOUNT, decision.offer.provider)
+            # the row lock that this takes makes choosers of one provider count one after the other
+            self._watch_soon(tx, decision.offer.provider)
             decision = decide_run(run, attempts, facts(tx), now)
         match decision:
             case SaveRun(row):
@@ -197,6 +197,11 @@ class RunSteps:
             no_offer_because=because,
             never=offered.never,
         )
+
+    def _watch_soon(self, tx: Tx, name: str) -> None:
+        """The observer looks in its pace for live attempts from now on, and not in the way of the create."""
+        pace = timedelta(seconds=self._s.provider(name).observe_every_s)
+        tx.wake_by(Kind.PROVIDER_ACCOUNT, name, tx.now() + pace)
 
     def _add_attempt(self, tx: Tx, run: Run, offer: Offer, lease: Lease) -> None:
         now = tx.now()

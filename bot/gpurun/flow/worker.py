@@ -141,7 +141,7 @@ class Worker:
             return leases
 
         until = self._clock.monotonic() + LEASE.total_seconds()
-        leases = await edges.commit(self._store, failpoints.WORKER_CLAIM, claim)
+        leases = await edges.commit(self._store, failpoints.WORKER_CLAIM, claim, durable=False)
         self._held.update(dict.fromkeys(leases, until))
         return leases
 
@@ -232,6 +232,7 @@ class Worker:
                 for kind, token, row_ids in groups
                 for row_id in tx.renew(kind, row_ids, token, length=LEASE)
             },
+            durable=False,
         )
         for lease in held:
             if (lease.token, lease.id) in renewed and lease in self._held:

@@ -74,6 +74,10 @@ class Leases(Protocol):
         """`due_at = now`, never later than it was."""
         ...
 
+    def wake_by(self, kind: Kind, id: str, at: datetime) -> None:
+        """`due_at = at`, never later than it was; who holds the row now looks once more when it gives the row back."""
+        ...
+
     def due(self) -> Mapping[Kind, datetime]:
         """When a claim of that kind may find something next; a leased row counts from the end of its lease."""
         ...
@@ -161,7 +165,7 @@ class AttemptRows(Protocol):
         ...
 
     def saw(self, attempt_id: str, *, phase: Phase | None = None) -> None:
-        """Last contact is now; a new phase is stamped and wakes the attempt."""
+        """Last contact is now. A new phase is stamped and wakes the attempt, a moment later: the next is often near."""
         ...
 
     def observed(
@@ -318,8 +322,12 @@ class ChainReport:
 class Store(Protocol):
     """Open it with `async with`."""
 
-    async def write(self, fn: Callable[[Tx], T]) -> T:
-        """Commits. Wakes the loops of this process."""
+    async def write(self, fn: Callable[[Tx], T], *, durable: bool = True) -> T:
+        """Commits. Wakes the loops of this process.
+
+        `durable=False` is for what a start voids anyway, such as leases: it survives the process, but maybe not a power
+        cut unless something durable was committed after it.
+        """
         ...
 
     async def read(self, fn: Callable[[Tx], T]) -> T:

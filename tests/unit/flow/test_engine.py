@@ -370,7 +370,7 @@ CANCEL_AT = {
 async def test_a_cancel_ends_the_run_in_every_state(world, where):
     CANCEL_AT[where](world)
     await world.start()
-    await world.run_for(seconds={"looking": 1, "booting_found": 6}.get(where, 5))
+    await world.run_for(seconds={"looking": 1, "booting_found": 6}.get(where, 5), beats=5)
     before = await world.the_run()
     assert before.state is not RunState.ENDED
     attempts = await world.the_attempts()

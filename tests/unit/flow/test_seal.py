@@ -20,10 +20,10 @@ async def test_a_database_that_is_away_does_not_end_the_sealer(store, clock, mon
     await store.write(lambda tx: tx.audit(entry))
     write, failures = store.write, [Transient("The database did not do its work."), OSError("disk")]
 
-    async def flaky(fn):
+    async def flaky(fn, **how):
         if failures:
             raise failures.pop()
-        return await write(fn)
+        return await write(fn, **how)
 
     monkeypatch.setattr(store, "write", flaky)
     with anyio.fail_after(5):

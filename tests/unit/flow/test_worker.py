@@ -293,10 +293,10 @@ async def test_running_steps_end_before_the_worker_does(store, clock, chance):
 async def test_a_database_that_is_away_does_not_end_the_loop(store, clock, chance, logs):
     done, write, failures = anyio.Event(), store.write, [OSError("away"), OSError("away")]
 
-    async def flaky(fn):
+    async def flaky(fn, **how):
         if failures:
             raise failures.pop()
-        return await write(fn)
+        return await write(fn, **how)
 
     async def finish(lease):
         await write(lambda tx: tx.release(lease, due_at=None))

@@ -46,6 +46,9 @@ _OBSERVED_AGAIN = (
     .values(observed_at=_AT)
 )
 
+PHASE_PAUSE = timedelta(seconds=0.2)
+"""A job of a moment goes through all phases in less, and the engine has something to do only at its end."""
+
 MANY = 500
 """Ids of one statement."""
 
@@ -134,7 +137,7 @@ class AttemptTable(TransactionBase):
             values |= {"phase": phase, "phase_times": {**row["phase_times"], phase.value: self.now()}}
         self._fact(attempt_id, values)
         if fresh:
-            self.wake(Kind.ATTEMPT, attempt_id)
+            self.wake_by(Kind.ATTEMPT, attempt_id, self.now() + PHASE_PAUSE)
 
     def observed(
         self,

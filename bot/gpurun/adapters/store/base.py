@@ -107,6 +107,15 @@ def _wake_one(kind: Kind) -> Update:
 
 
 @cache
+def _wake_by(kind: Kind) -> Update:
+    """Whoever holds the row looks once more before it lets go: what it writes as `due_at` must not hide this."""
+    table = WORK[kind]
+    held = case((table.c.lease_token.is_not(None), NOW), else_=table.c.woken_at)
+    woken = {"due_at": earlier_of(table.c.due_at, bindparam("at_", type_=Moment())), "woken_at": held}
+    return update(table).where(key_of(kind) == KEY, is_open(kind)).values(woken)
+
+
+@cache
 def _end_lease(kind: Kind) -> Update:
     """Further columns are given with the parameters."""
     table = WORK[kind]
@@ -167,6 +176,10 @@ class TransactionBase:
         `woken_at` tells whoever holds the lease, so that the `due_at` it writes at the end does not hide the wake.
         """
         self._change(_wake_one(kind), {"key_": key_value(kind, id), "now_": self.now()})
+
+    def wake_by(self, kind: Kind, id: str, at: datetime) -> None:
+        """`ports.store.Leases.wake_by`."""
+        self._change(_wake_by(kind), {"key_": key_value(kind, id), "at_": at, "now_": self.now()})
 
     def _give_back(self, lease: Lease, values: Values, *, due_at: datetime | None) -> bool:
         """Writes `values`, ends the lease and sets when to look again; False when the lease was lost.

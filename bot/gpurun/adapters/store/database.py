@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -39,6 +39,8 @@ _SILENT: Final = {"hide_parameters": True}
 
 _STATEMENT_TIMEOUT_MS = 30_000
 _CONNECT_TIMEOUT_S = 10
+_DURABLE: Final = "gpurun_durable"
+"""Of a connection to SQLite: whether a commit waits for the disk."""
 _BUSY_TIMEOUT_MS = 10_000
 """How long SQLite waits for a checkpoint or a backup that holds the file."""
 
@@ -59,23 +61,25 @@ class Database:
         self._reader = reader
         self._clock = clock
 
-    def transact(self, fn: Callable[[Transaction], T]) -> Done[T]:
+    def transact(self, fn: Callable[[Transaction], T], *, durable: bool = True) -> Done[T]:
         """Commits what `fn` did, or nothing. `fn` runs again when another transaction made the database abort it."""
         with translated():
             for _ in range(MAX_TRIES - 1):
                 try:
-                    return self._once(fn)
+                    return self._once(fn, durable=durable)
                 except OperationalError as exc:
                     if not _aborted_by_another(exc):
                         raise
-            return self._once(fn)
+            return self._once(fn, durable=durable)
 
-    def transact_together(self, fns: Sequence[Callable[[Transaction], Any]]) -> list[Done[Any] | BaseException]:
+    def transact_together(
+        self, fns: Sequence[Callable[[Transaction], Any]], *, durable: bool = True
+    ) -> list[Done[Any] | BaseException]:
         """One commit for all, one outcome for each; a function that fails is undone and takes none of the others along.
 
         Raises: what the commit or the connection died of; then nothing happened.
         """
-        with translated(), self._writer.begin() as connection:
+        with translated(), self._begin(durable=durable) as connection:
             return [self._apart(connection, fn) for fn in fns]
 
     def _apart(self, connection: Connection, fn: Callable[[Transaction], T]) -> Done[T] | BaseException:
@@ -99,11 +103,15 @@ class Database:
         with translated(), self._reader.begin() as connection:
             return fn(Transaction(connection, self._clock))
 
-    def _once(self, fn: Callable[[Transaction], T]) -> Done[T]:
-        with self._writer.begin() as connection:
+    def _once(self, fn: Callable[[Transaction], T], *, durable: bool) -> Done[T]:
+        with self._begin(durable=durable) as connection:
             transaction = Transaction(connection, self._clock)
             value = fn(transaction)
         return Done(value, transaction.news)
+
+    def _begin(self, *, durable: bool) -> AbstractContextManager[Connection]:
+        """A transaction of the writer; every database is durable, some can do without."""
+        return self._writer.begin()
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
@@ -118,13 +126,21 @@ class Database:
 
 
 class SqliteDatabase(Database):
-    """With a short way for the hot path, which needs a clock."""
+    """With a short way for the hot path, which needs a clock, and commits that the disk need not have yet."""
+
+    def __init__(self, writer: Engine, reader: Engine, clock: Clock | None) -> None:
+        super().__init__(writer, reader, clock)
+        self._lazy_writer = writer.execution_options(**{_DURABLE: False})
+
+    def _begin(self, *, durable: bool) -> AbstractContextManager[Connection]:
+        return (self._writer if durable else self._lazy_writer).begin()
 
     def accept(self, deliveries: Sequence[Delivery]) -> Done[list[bool]]:
         assert self._clock is not None
         with translated(), closing(self._writer.raw_connection()) as connection:
             driver = connection.driver_connection
             assert isinstance(driver, sqlite3.Connection)
+            _set_durable(connection.info, driver.execute, durable=True)
             fresh = accept_on_sqlite(driver, deliveries, self._clock.now())
         return Done(fresh, any(fresh))
 
@@ -138,9 +154,26 @@ def open_sqlite(path: Path, clock: Clock | None) -> Database:
     _on_connect(reader, "PRAGMA query_only=ON")
     # The driver would begin a deferred transaction of its own, and late: a read that turns into a write can then
     # fail with "database is locked" whatever the timeout.
-    event.listen(writer, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    event.listen(writer, "begin", _begin_immediate)
     event.listen(reader, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
     return SqliteDatabase(writer, reader, clock)
+
+
+def _begin_immediate(connection: Connection) -> None:
+    durable = connection.get_execution_options().get(_DURABLE, True)
+    _set_durable(connection.info, connection.exec_driver_sql, durable=durable)
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _set_durable(info: MutableMapping[Any, Any], execute: Callable[[str], object], *, durable: bool) -> None:
+    """Outside of a transaction, where SQLite allows it. `info` is the driver connection's memory.
+
+    In WAL mode a commit under NORMAL is in the file and not yet on the disk; the next one under FULL takes it along.
+    Source: sqlite.org/pragma.html#pragma_synchronous, read 2026-12-01.
+    """
+    if info.get(_DURABLE, True) is not durable:
+        execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+        info[_DURABLE] = durable
 
 
 def open_postgres(url: str, clock: Clock | None) -> Database:

@@ -74,9 +74,9 @@ class _Store(ABC):
         """32 bytes."""
         return self._here.identity.install_secret
 
-    async def write(self, fn: Callable[[Tx], T]) -> T:
+    async def write(self, fn: Callable[[Tx], T], *, durable: bool = True) -> T:
         self._news.look()
-        return await self._submit(fn)
+        return await self._submit(fn, durable=durable)
 
     async def read(self, fn: Callable[[Tx], T]) -> T:
         self._news.look()
@@ -112,7 +112,7 @@ class _Store(ABC):
         """Blocks."""
 
     @abstractmethod
-    def _submit(self, fn: Callable[[Transaction], T]) -> asyncio.Future[T]:
+    def _submit(self, fn: Callable[[Transaction], T], *, durable: bool) -> asyncio.Future[T]:
         """Runs `fn` in a transaction on some thread; rings after the commit."""
 
     @abstractmethod
@@ -170,8 +170,8 @@ class SqliteStore(_Store):
             raise
         return database, identity
 
-    def _submit(self, fn: Callable[[Transaction], T]) -> asyncio.Future[T]:
-        return self._here.writer.submit(fn)
+    def _submit(self, fn: Callable[[Transaction], T], *, durable: bool) -> asyncio.Future[T]:
+        return self._here.writer.submit(fn, durable=durable)
 
     def _release(self) -> None:
         if self._lock is not None:
@@ -208,7 +208,8 @@ class PostgresStore(_Store):
             raise
         return database, identity
 
-    def _submit(self, fn: Callable[[Transaction], T]) -> asyncio.Future[T]:
+    def _submit(self, fn: Callable[[Transaction], T], *, durable: bool) -> asyncio.Future[T]:
+        # always durable: this process may live on when the server dies, and would believe in leases that are lost
         opened = self._here
         return opened.loop.run_in_executor(opened.pool, self._transact, opened, fn)
 

@@ -37,6 +37,7 @@ class _Job:
 
     fn: Callable[[Transaction], Any]
     future: asyncio.Future[Any]
+    durable: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +74,10 @@ class Writer:
         self._thread = threading.Thread(target=self._work, name="gpurun-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, fn: Callable[[Transaction], T]) -> asyncio.Future[T]:
+    def submit(self, fn: Callable[[Transaction], T], *, durable: bool = True) -> asyncio.Future[T]:
         """In the event loop. A future that is cancelled before its turn is not run."""
         future: asyncio.Future[T] = self._loop.create_future()
-        self._put(self._jobs, _Job(fn, future))
+        self._put(self._jobs, _Job(fn, future, durable))
         return future
 
     def accept(self, delivery: Delivery) -> asyncio.Future[bool]:
@@ -194,7 +195,8 @@ class Writer:
 
     def _commit_jobs(self, jobs: Sequence[_Job]) -> None:
         try:
-            outcomes = self._database.transact_together([job.fn for job in jobs])
+            durable = any(job.durable for job in jobs)
+            outcomes = self._database.transact_together([job.fn for job in jobs], durable=durable)
         except BaseException as exc:  # noqa: BLE001 (the border of the thread: whoever waits gets it)
             self._answer([(job.future, exc) for job in jobs])
             return
@@ -204,7 +206,7 @@ class Writer:
 
     def _commit_job(self, job: _Job) -> None:
         try:
-            done: Done[Any] = self._database.transact(job.fn)
+            done: Done[Any] = self._database.transact(job.fn, durable=job.durable)
         except BaseException as exc:  # noqa: BLE001 (the border of the thread: whoever waits gets it)
             self._answer([(job.future, exc)])
             return

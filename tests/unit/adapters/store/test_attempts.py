@@ -3,6 +3,7 @@ from datetime import timedelta
 
 import pytest
 
+from gpurun.adapters.store.attempts import PHASE_PAUSE
 from gpurun.domain.offer import DiskUse, InstanceState
 from gpurun.domain.run import AttemptState, Phase, Result, ResultKind
 from gpurun.ports.store import Kind
@@ -152,7 +153,7 @@ async def test_a_claim_notes_who_came_and_wakes_the_attempt(store, clock):
     assert await claimed(store)
     now = START + timedelta(seconds=2)
     assert await read(store) == an_attempt(
-        due_at=now,
+        due_at=now + PHASE_PAUSE,
         claimed_at=now,
         boot_id="boot-1",
         token_sha256="t" * 64,

@@ -142,6 +142,24 @@ async def test_waking_makes_a_row_due_now_and_never_later_than_it_was(store, clo
     assert runs == {"sleeping": now, "idle": now, "due": START}
 
 
+async def test_a_wake_for_later_makes_a_row_due_then_and_never_later_than_it_was(store):
+    later, soon = START + timedelta(minutes=5), START + timedelta(seconds=1)
+    await add_runs(
+        store, a_run(id="run-1", due_at=later), a_run(id="run-2", due_at=None), a_run(id="run-3", due_at=START)
+    )
+    await store.write(lambda tx: [tx.wake_by(Kind.RUN, f"run-{number}", soon) for number in (1, 2, 3)])
+    runs = await store.read(lambda tx: [tx.run(f"run-{number}") for number in (1, 2, 3)])
+    assert [run.due_at for run in runs] == [soon, soon, START]
+
+
+async def test_a_wake_for_later_that_meets_a_step_is_a_wake(store):
+    await add_runs(store, a_run())
+    lease = await claim_one(store, Kind.RUN)
+    await store.write(lambda tx: tx.wake_by(Kind.RUN, "run-1", START + timedelta(seconds=1)))
+    await store.write(lambda tx: tx.release(lease, due_at=START + timedelta(minutes=5)))
+    assert await claim_one(store, Kind.RUN)
+
+
 @pytest.mark.parametrize("ending", ["save", "release", "failed"])
 async def test_a_wake_during_a_step_is_not_lost_when_the_step_ends(store, clock, ending):
     await add_runs(store, a_run())

@@ -242,6 +242,32 @@ async def test_transactions_that_block_each_other_are_run_again(postgres_url, cl
         assert [run.also_asked for run in runs] == [("ada",), ("ada",)]
 
 
+async def test_only_what_may_be_lost_does_not_wait_for_the_disk(tmp_path, clock, chance):
+    def synchronous(tx):
+        return tx._connection.exec_driver_sql("PRAGMA synchronous").scalar_one()
+
+    full, normal = 2, 1
+    async with SqliteStore(tmp_path / "a.sqlite", clock=clock, chance=chance) as store:
+        assert await store.write(synchronous) == full
+        assert await store.write(synchronous, durable=False) == normal
+        assert await store.write(synchronous) == full
+        assert await store.write(synchronous, durable=False) == normal
+        gate = threading.Event()
+        together = [
+            store.write(lambda tx: gate.wait(10)),
+            store.write(synchronous, durable=False),
+            store.write(synchronous),
+        ]
+        sharing = asyncio.gather(*together)  # the last two wait for the first, and share the next commit
+        await asyncio.sleep(0.01)
+        gate.set()
+        assert (await sharing)[1:] == [full, full]
+        await store.write(synchronous, durable=False)
+        await store.accept(a_delivery("guid-1"))
+        with store._here.database._writer.connect() as connection:
+            assert connection.exec_driver_sql("PRAGMA synchronous").scalar_one() == full
+
+
 # accept
 
 
