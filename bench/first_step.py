@@ -18,7 +18,7 @@ import time
 import uuid
 from pathlib import Path
 
-from bench.accept import wait_for
+from bench.accept import cpu_s, wait_for
 from bench.deliveries import comment_body, head_of
 from bench.harness import Figure
 from ops.local_services import free_port
@@ -39,6 +39,7 @@ def main() -> list[Figure]:
             wait_for(port, process)
             answered = send_commands(port)
             steps = wait_for_steps(folder / "steps")
+            print(f"CPU of the server: {1000 * cpu_s(process.pid) / COMMANDS:.0f} ms a command, its start included")
         finally:
             process.kill()
             process.wait()
