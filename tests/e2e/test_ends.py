@@ -125,7 +125,7 @@ async def test_exit_codes_and_signals(tmp_path, base_images):
 
 
 GRAB = "python3 -c 'b = bytearray(400 << 20); print(len(b))'"
-SMALL = "python3 -c 'import time; b = bytearray(8 << 20); time.sleep(20)'"
+SMALL = "python3 -c 'import time; b = bytearray(8 << 20); time.sleep(6)'"
 
 
 async def test_out_of_memory(tmp_path, base_images):
