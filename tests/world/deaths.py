@@ -69,8 +69,9 @@ class Deaths:
         self._died.append(failpoint)
         let_leases_pass(self.world.database)
 
-    def all_is_well(self) -> None:
-        """At the end of the story: its deaths go into the table."""
+    def all_is_well(self, promised: Iterable[str]) -> None:
+        """At the end of the story: its deaths, which must be those that it promised, go into the table."""
+        assert sorted(self._died) == sorted(promised)
         tell(self._died, self._database, self._story)
 
     def pass_time(self, seconds: float) -> None:
