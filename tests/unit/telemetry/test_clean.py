@@ -48,6 +48,11 @@ def test_nothing_that_steers_a_terminal_or_the_order_of_letters_is_left(data):
         assert unicodedata.bidirectional(letter) not in {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 
 
+@given(st.binary(max_size=200).map(lambda data: bytes(byte & 0x7F for byte in data)))
+def test_plain_letters_are_cleaned_like_all_others(data):
+    assert clean(data) + "é" == clean(data + b"\n\xc3\xa9").replace("\n\u00e9", "\u00e9")
+
+
 @given(st.lists(st.sampled_from([b"a", b"\x1b[31m", b"\r", b"\n", b"\xc3\xa9", b"\x1b]0;t\x07"]), max_size=40))
 def test_whole_lines_read_the_same_in_pieces(parts):
     data = b"".join(parts)
