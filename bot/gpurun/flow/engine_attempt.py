@@ -17,7 +17,7 @@ from gpurun.domain.run import Attempt, AttemptState, AuditEntry, Run, RunState, 
 from gpurun.domain.stream import StreamName
 from gpurun.flow import edges, failpoints
 from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices, engine_audit
-from gpurun.flow.worker import go_on, still_mine
+from gpurun.flow.worker import go_on, if_mine, still_mine
 from gpurun.ports.provider import Prepares
 from gpurun.ports.store import Kind, Lease, Tx
 from gpurun.provider_kit.boot import boot_marker
@@ -213,7 +213,6 @@ class AttemptSteps:
             self._s.store, failpoints.ATTEMPT_SEND_CREATE, lambda tx: self._send_create(tx, lease, facts)
         ):
             return facts
-        still_mine(for_s=CREATE_TIMEOUT_S)
         created = await self._create(attempt, launch)
         if not isinstance(created, Accepted) and not _in_doubt(created):
             await self._close_uplink(attempt)
@@ -275,7 +274,9 @@ class AttemptSteps:
         provider = self._s.provider(attempt.offer.provider)
         try:
             ref = await edges.call(
-                failpoints.ATTEMPT_CREATE, lambda: provider.create(launch), timeout_s=CREATE_TIMEOUT_S
+                failpoints.ATTEMPT_CREATE,
+                if_mine(lambda: provider.create(launch), for_s=CREATE_TIMEOUT_S),
+                timeout_s=CREATE_TIMEOUT_S,
             )
         except ProviderRefused as refused:
             return Rejected(refused.kind, str(refused))
@@ -329,9 +330,12 @@ class AttemptSteps:
         provider, ref = self._s.provider(attempt.offer.provider), attempt.instance_ref
         if ref is None:
             raise Bug(f"The attempt {attempt.id} is to be destroyed and has no instance.")
-        still_mine(for_s=CALL_TIMEOUT_S)
         try:
-            await edges.call(failpoints.ATTEMPT_DESTROY, lambda: provider.destroy(ref), timeout_s=CALL_TIMEOUT_S)
+            await edges.call(
+                failpoints.ATTEMPT_DESTROY,
+                if_mine(lambda: provider.destroy(ref), for_s=CALL_TIMEOUT_S),
+                timeout_s=CALL_TIMEOUT_S,
+            )
         except (NotYetDestroyed, Transient, Refused) as error:
             return StillThere(str(error))
         await self._close_uplink(attempt)

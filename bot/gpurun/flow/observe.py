@@ -16,7 +16,7 @@ from gpurun.domain.offer import Owned
 from gpurun.domain.run import Attempt, AttemptState, ProviderAccount, Stray, StrayState
 from gpurun.flow import edges, failpoints
 from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices, engine_audit
-from gpurun.flow.worker import still_mine
+from gpurun.flow.worker import if_mine
 from gpurun.ports.provider import Provider
 from gpurun.ports.store import Kind, Lease, Tx
 from gpurun.run.names import parse_name
@@ -124,9 +124,12 @@ class StraySteps:
         return _Outcome(gone=instance is None, seen_again=instance is not None)
 
     async def _destroy(self, provider: Provider, stray: Stray) -> _Outcome:
-        still_mine(for_s=CALL_TIMEOUT_S)
         try:
-            await edges.call(failpoints.STRAY_DESTROY, lambda: provider.destroy(stray.ref), timeout_s=CALL_TIMEOUT_S)
+            await edges.call(
+                failpoints.STRAY_DESTROY,
+                if_mine(lambda: provider.destroy(stray.ref), for_s=CALL_TIMEOUT_S),
+                timeout_s=CALL_TIMEOUT_S,
+            )
         except (NotYetDestroyed, Transient, Refused) as error:
             return _Outcome(error=str(error))
         return _Outcome(gone=True)

@@ -20,7 +20,7 @@ from gpurun.domain.publication import Publication, PublicationKind, PublicationS
 from gpurun.flow import edges, failpoints
 from gpurun.flow.facts import Links, gather
 from gpurun.flow.limits import PAUSE_MAX, limited, suspended
-from gpurun.flow.worker import UNFORESEEN, still_mine
+from gpurun.flow.worker import UNFORESEEN, if_mine, still_mine
 from gpurun.ports.forge import Forge
 from gpurun.ports.store import Lease, Store, Tx
 from gpurun.report.check import check_name, minimal_check, render_check
@@ -107,11 +107,11 @@ class Publisher:
     async def _write(self, row: Publication, lease: Lease) -> Publication | None:
         """The row after a good answer; None when the lease was lost before the POST."""
         body = await self._render(row)
-        still_mine(for_s=CALL_TIMEOUT_S)  # an older text must not come after a newer one
+        still_mine(for_s=CALL_TIMEOUT_S)
         if row.kind is PublicationKind.REACT:
             remote_id = await edges.call(
                 failpoints.PUBLISH_REACT,
-                lambda: self.forge.react(row.repo, row.comment_id, row.text),
+                if_mine(lambda: self.forge.react(row.repo, row.comment_id, row.text), for_s=CALL_TIMEOUT_S),
                 timeout_s=CALL_TIMEOUT_S,
             )
         elif row.remote_id is not None:
@@ -123,7 +123,6 @@ class Publisher:
             )
             if not announced:
                 return None
-            still_mine(for_s=CALL_TIMEOUT_S)
             remote_id = await self._post(row, body)
         return _shown(replace(row, remote_id=remote_id))
 
@@ -132,27 +131,28 @@ class Publisher:
             check, sha = body.check, await self._sha(row)
             return await edges.call(
                 failpoints.PUBLISH_CREATE_CHECK,
-                lambda: self.forge.create_check(row.repo, sha, check),
+                if_mine(lambda: self.forge.create_check(row.repo, sha, check), for_s=CALL_TIMEOUT_S),
                 timeout_s=CALL_TIMEOUT_S,
             )
         return await edges.call(
             failpoints.PUBLISH_CREATE_COMMENT,
-            lambda: self.forge.create_comment(row.repo, row.pr, body.comment),
+            if_mine(lambda: self.forge.create_comment(row.repo, row.pr, body.comment), for_s=CALL_TIMEOUT_S),
             timeout_s=CALL_TIMEOUT_S,
         )
 
     async def _patch(self, row: Publication, remote_id: int, body: Body) -> None:
+        """Asks for the lease as well: an older text must not come after a newer one."""
         if body.check is not None:
             check = body.check
             await edges.call(
                 failpoints.PUBLISH_UPDATE_CHECK,
-                lambda: self.forge.update_check(row.repo, remote_id, check),
+                if_mine(lambda: self.forge.update_check(row.repo, remote_id, check), for_s=CALL_TIMEOUT_S),
                 timeout_s=CALL_TIMEOUT_S,
             )
         else:
             await edges.call(
                 failpoints.PUBLISH_UPDATE_COMMENT,
-                lambda: self.forge.update_comment(row.repo, remote_id, body.comment),
+                if_mine(lambda: self.forge.update_comment(row.repo, remote_id, body.comment), for_s=CALL_TIMEOUT_S),
                 timeout_s=CALL_TIMEOUT_S,
             )
 

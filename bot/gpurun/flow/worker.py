@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import timedelta
 from itertools import groupby
+from typing import TypeVar
 
 import anyio
 import structlog
@@ -19,6 +20,8 @@ from gpurun.flow import edges, failpoints
 from gpurun.ports.clock import Chance, Clock
 from gpurun.ports.store import Kind, Lease, Store, Tx
 from gpurun.run.timers import backoff
+
+T = TypeVar("T")
 
 Handler = Callable[[Lease], Awaitable[Lease | None]]
 """One step for one row. Its commit gives the row back, or keeps it by `go_on`; what it raises becomes a later try."""
@@ -53,6 +56,19 @@ def still_mine(*, for_s: float) -> None:
     """
     if _seconds_left.get()() < for_s:
         raise NotMine
+
+
+def if_mine(make: Callable[[], Awaitable[T]], *, for_s: float) -> Callable[[], Awaitable[T]]:
+    """`make`, which asks that itself: nothing lies between the question and the call that cannot be undone.
+
+    A process may be halted anywhere, for longer than its leases last, and go on as if nothing had been.
+    """
+
+    def asked() -> Awaitable[T]:
+        still_mine(for_s=for_s)
+        return make()
+
+    return asked
 
 
 def go_on(tx: Tx, lease: Lease) -> Lease | None:

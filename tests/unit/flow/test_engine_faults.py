@@ -125,9 +125,10 @@ async def test_what_create_made_for_an_attempt_that_was_given_up_is_destroyed_at
     assert "stray_found" in [entry.kind for entry in await world.audit(f"attempt:{first.id}")]
 
 
-async def test_who_lost_the_lease_before_create_does_not_call_it(world):
+@pytest.mark.parametrize("edge", ["attempt.send_create.after", "attempt.create.before"])
+async def test_who_lost_the_lease_before_create_does_not_call_it(world, edge):
     world.cloud.observe_every_s = 120
-    failpoints.arm("attempt.send_create.after", lambda: world.clock.advance(seconds=100))
+    failpoints.arm(edge, lambda: world.clock.advance(seconds=100))
     await world.start()
     await world.run_for(minutes=4)
     assert [call for call, _ in world.cloud.calls if call == "create"] == ["create"]  # of attempt 2

@@ -246,8 +246,11 @@ async def test_a_limit_on_the_look_does_not_end_the_doubt(town: Town, target: st
     await shows_the_end(town)
 
 
-async def test_who_froze_before_the_post_does_not_make_it(town: Town):
-    failpoints.arm("publish.announce.after", lambda: town.clock.advance(seconds=100))
+@pytest.mark.parametrize(
+    "edge", ["publish.announce.after", "publish.create_comment.before", "publish.create_check.before"]
+)
+async def test_who_froze_before_the_post_does_not_make_it(town: Town, edge: str):
+    failpoints.arm(edge, lambda: town.clock.advance(seconds=100))
     await town.says("/gpurun smoke")
     asked = [(one.method, one.path.rsplit("/", 1)[-1]) for one in town.github.requests]
     posts = {("POST", "comments"): ("GET", "comments"), ("POST", "check-runs"): ("GET", "check-runs")}
