@@ -325,7 +325,8 @@ def _end_of_live(attempt: Attempt, run: Run, facts: AttemptFacts, now: datetime)
     if now >= attempt.hard_deadline and (_instance_ended(attempt) or now >= attempt.hard_deadline + DEADLINE_GRACE):
         return Result(kind=ResultKind.TIMEOUT, reason="deadline", detail="The attempt reached its hard deadline.")
     if _instance_ended(attempt):
-        return _lost("host", _how_it_ended(attempt))
+        # who asked for an end gets one: nobody needs to know whether it came by the agent
+        return _cancelled(run) if run.cancel_at is not None else _lost("host", _how_it_ended(attempt))
     if now >= _last_contact(attempt, facts) + SILENT and attempt.observed is not InstanceState.RUNNING:
         return _lost("silent", "The agent was silent for 5 minutes and the provider does not say that it runs.")
     if attempt.tries >= GIVE_UP_TRIES:

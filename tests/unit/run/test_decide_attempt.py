@@ -345,6 +345,11 @@ def test_what_else_ends_a_live_attempt(attempt, run, at, kind, reason):
     assert moved(ends(attempt, at, run)) == (AttemptState.DESTROYING, kind, reason)
 
 
+@pytest.mark.parametrize("attempt", [live(observed=InstanceState.EXITED), live(observed_gone_at=START)])
+def test_an_instance_that_ended_after_a_cancel_was_cancelled(attempt):
+    assert moved(ends(attempt, run=CANCELLED))[1:] == (ResultKind.CANCELLED, "asked")
+
+
 @pytest.mark.parametrize(
     ("attempt", "sentence"),
     [
