@@ -18,7 +18,7 @@ from gpurun.adapters.blobs import FolderBlobs
 from gpurun.adapters.clock import SystemChance, SystemClock
 from gpurun.adapters.git import GitMirrors
 from gpurun.adapters.hub import HuggingFaceHub
-from gpurun.adapters.images import RegistryImages
+from gpurun.adapters.images import NearestImages, RegistryImages
 from gpurun.adapters.local import LocalForge
 from gpurun.adapters.secrets import MemorySecrets
 from gpurun.adapters.store import PostgresStore, SqliteStore
@@ -202,7 +202,7 @@ async def open_house(stack: AsyncExitStack, settings: Settings, folders: Folders
         chance=chance,
         git=git,
         hub=hub,
-        images=images,
+        images=NearestImages(images, providers.values()) if isinstance(forge, LocalForge) else images,
         forge=forge,
         uplinks=uplinks,
         providers=providers,

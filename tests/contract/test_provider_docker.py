@@ -12,6 +12,7 @@ import requests
 from docker.errors import APIError
 
 from gpurun.domain.errors import Bug, CreateUnknown, NotYetDestroyed, ProviderRefused
+from gpurun.domain.ids import ImageRef
 from gpurun.domain.offer import InstanceState, Uplink
 from gpurun.domain.plan import Resources
 from gpurun.ports.provider import Prepares
@@ -227,6 +228,13 @@ class TestPrepare:
         ref = await bench.provider.create(second)  # which nobody prepared: both are taken to be there
         assert (await bench.provider.describe(ref)).state is InstanceState.RUNNING
         await bench.provider.destroy(ref)
+
+    async def test_it_tells_which_images_it_has(self, bench, launches, base_images):
+        there = launches(base_images.busybox, "true").image
+        repository = base_images.busybox.split("@")[0]
+        await bench.provider.prepare(launches(base_images.busybox, "true"), wait_s=60)
+        assert await bench.provider.has_image(there)
+        assert not await bench.provider.has_image(ImageRef(f"{repository}@sha256:{'1' * 64}"))
 
     async def test_create_without_the_image_is_refused(self, bench, launches, base_images):
         image = base_images.busybox.split("@")[0] + "@sha256:" + "1" * 64

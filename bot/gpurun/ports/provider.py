@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
+from gpurun.domain.ids import ImageRef
 from gpurun.domain.offer import ChargeLine, Launch, Offer, Owned, Preparation
 from gpurun.domain.plan import Resources
 
@@ -72,6 +73,18 @@ class Prepares(Protocol):
 
         A process that dies in between loses nothing but time.
         Raises: ProviderRefused (the image is not there, no access), ProviderUnavailable.
+        """
+        ...
+
+
+@runtime_checkable
+class HasImages(Protocol):
+    """Power: images stay where the job will run."""
+
+    async def has_image(self, image: ImageRef) -> bool:
+        """That digest of that repository is there now.
+
+        Raises: ProviderRefused, ProviderUnavailable.
         """
         ...
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from gpurun.domain.errors import CreateUnknown, NotYetDestroyed, ProviderRefused
+from gpurun.domain.ids import ImageRef
 from gpurun.domain.offer import ChargeLine, Launch, Offer, Owned, Preparation
 from gpurun.domain.plan import Resources
 from gpurun.providers.docker import container
@@ -65,7 +66,7 @@ class DockerConfig(BaseModel):
 
 
 class DockerProvider:
-    """`ports.provider.Provider`, `Prepares` and `SaysWhyNot`."""
+    """`ports.provider.Provider`, `Prepares`, `HasImages` and `SaysWhyNot`."""
 
     name = "docker"
     observe_every_s = 2.0
@@ -105,6 +106,9 @@ class DockerProvider:
     async def why_never(self, need: Resources) -> str | None:
         host = await self._engine.safe(self._read_host, to="describe its machine")
         return container.lacks(need, host) or None
+
+    async def has_image(self, image: ImageRef) -> bool:
+        return await self._engine.safe(lambda api: is_there(api, name_on_engine(image)), to="look for the image")
 
     async def prepare(self, launch: Launch, *, wait_s: float) -> Preparation:
         preparation = await self._pulls.prepare(launch, wait_s=wait_s)

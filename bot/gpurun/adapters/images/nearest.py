@@ -1,0 +1,35 @@
+"""An image that is here already need not be asked for at its registry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpurun.domain.errors import ProviderRefused, ProviderUnavailable
+from gpurun.domain.ids import ImageRef
+from gpurun.ports.bytes import Images
+from gpurun.ports.provider import HasImages, Provider
+
+
+class NearestImages:
+    """`ports.bytes.Images`: first the providers that keep images, then the registry.
+
+    A digest names its content, so a copy that a provider has by that digest is the image. It saves some round trips,
+    with a login among them, and lets a job run whose registry cannot be reached.
+    """
+
+    def __init__(self, registry: Images, providers: Iterable[Provider]) -> None:
+        self._registry = registry
+        self._keepers = tuple(provider for provider in providers if isinstance(provider, HasImages))
+
+    async def confirm(self, image: ImageRef) -> None:
+        for keeper in self._keepers:
+            if await _has(keeper, image):
+                return
+        await self._registry.confirm(image)
+
+
+async def _has(keeper: HasImages, image: ImageRef) -> bool:
+    try:
+        return await keeper.has_image(image)
+    except (ProviderRefused, ProviderUnavailable):
+        return False  # the registry knows better

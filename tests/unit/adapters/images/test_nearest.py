@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+
+from gpurun.adapters.images import NearestImages
+from gpurun.domain.errors import PinNotFound, ProviderRefused, ProviderUnavailable
+from gpurun.domain.ids import ImageRef
+
+IMAGE = ImageRef(f"ghcr.io/org/app@sha256:{'1' * 64}")
+
+
+class Registry:
+    """Has nothing, and counts."""
+
+    asked = 0
+
+    async def confirm(self, image):
+        self.asked += 1
+        raise PinNotFound(f"no {image}")
+
+
+class Keeper:
+    """A provider that answers one question."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    async def has_image(self, image):
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+async def test_an_image_that_a_provider_has_is_confirmed_without_its_registry():
+    registry = Registry()
+    await NearestImages(registry, [Keeper(False), Keeper(True)]).confirm(IMAGE)
+    assert registry.asked == 0
+
+
+@pytest.mark.parametrize(
+    "provider",
+    [object(), Keeper(False), Keeper(ProviderUnavailable("down")), Keeper(ProviderRefused("no", kind="auth"))],
+    ids=["keeps none", "has it not", "down", "refuses"],
+)
+async def test_otherwise_the_registry_is_asked(provider):
+    registry = Registry()
+    with pytest.raises(PinNotFound):
+        await NearestImages(registry, [provider]).confirm(IMAGE)
+    assert registry.asked == 1
