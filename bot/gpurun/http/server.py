@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gpurun.http.agent_api import AgentApi
 from gpurun.http.pages import Pages
 from gpurun.http.services import HttpServices
-from gpurun.http.webhook import Webhook
+from gpurun.http.webhook import PATH, Webhook
 from gpurun_agent import protocol
 
 
@@ -38,6 +38,6 @@ class _Front:
         if scope["type"] != "http":
             return self._pages
         path: str = scope["path"]
-        if path == "/github":
+        if path == PATH:
             return self._webhook
         return self._agent_api if path.startswith(protocol.PREFIX) else self._pages

@@ -23,6 +23,9 @@ from gpurun.http.asgi import ClientGone, Refusal, answer, length_of, read_undecl
 from gpurun.ports.clock import Clock
 from gpurun.ports.store import Store
 
+PATH = "/github"
+"""Where deliveries go; `app.yml` and the guides say so too."""
+
 MAX_BODY = 25 * 1024 * 1024
 """GitHub sends no larger payload.
 
