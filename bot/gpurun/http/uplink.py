@@ -48,7 +48,12 @@ log = structlog.get_logger()
 class _Served:
     server: asyncio.Server
     state: ServerState
+    path: str
     inode: int
+
+    def is_in_place(self) -> bool:
+        """Nobody has put another socket under the name."""
+        return _inode(self.path) == self.inode
 
 
 class UnixUplinks:
@@ -116,7 +121,9 @@ class UnixUplinks:
 
         live, ended = await store.read(read) if here else (frozenset[str](), set[str]())
         for attempt_id in here & live:
-            await self.open(attempt_id, "")
+            served = self._served.get(attempt_id)
+            if served is None or not served.is_in_place():  # a thousand that are need no more than this
+                await self.open(attempt_id, "")
         for attempt_id in ended:
             await self.close(attempt_id)
 
@@ -132,7 +139,7 @@ class UnixUplinks:
         served = self._served.get(attempt_id)
         if served is None:
             return _answers(path)
-        if _inode(path) == served.inode:
+        if served.is_in_place():
             return True
         self._stop(attempt_id)  # somebody took over
         return _answers(path)
@@ -149,7 +156,8 @@ class UnixUplinks:
             return made  # type: ignore[no-any-return]  # uvicorn names no common type of its two protocols
 
         server = await asyncio.get_running_loop().create_unix_server(protocol, sock=listener)
-        self._served[attempt_id] = _Served(server, state, _inode(self._inner(attempt_id) / SOCKET))
+        path = str(self._inner(attempt_id) / SOCKET)
+        self._served[attempt_id] = _Served(server, state, path, _inode(path))
 
     def _stop(self, attempt_id: str) -> None:
         served = self._served.pop(attempt_id, None)
@@ -246,10 +254,10 @@ def _answers(path: Path) -> bool:
     return True
 
 
-def _inode(path: Path) -> int:
+def _inode(path: str) -> int:
     """0 when there is nothing."""
     try:
-        return path.stat().st_ino
+        return os.stat(path).st_ino  # noqa: PTH116 - asked for each live attempt every two seconds
     except OSError:
         return 0
 
