@@ -7,7 +7,7 @@ import sys
 
 from bench import harness
 
-NAMES = ("cli_help", "local_run", "accept", "first_step", "mask", "live_log")
+NAMES = ("cli_help", "local_run", "accept", "first_step", "mask", "live_log", "live_runs")
 
 
 def main() -> int:
