@@ -51,6 +51,26 @@ class BotProcess:
         reached = re.findall(r'"failpoint": "([a-z_.]+)".*"failpoint_reached"', self.output())
         return str(reached[-1])
 
+    async def halt(self, *, within_s: float = START_TIMEOUT_S) -> None:
+        """It has been halted by a failpoint and goes on by `thaw`."""
+        with anyio.fail_after(within_s):
+            while self._state() != "T":
+                assert self.alive, f"the bot ended:\n{self.output()}"
+                await anyio.sleep(0.02)
+
+    def thaw(self) -> None:
+        """It goes on, as if nothing had been. Silent when it is not halted or does not live."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGCONT)
+
+    def _state(self) -> str:
+        """As proc(5) has it; empty when there is no process."""
+        assert self._process is not None
+        try:
+            return Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(") ")[2][:1]
+        except OSError:
+            return ""
+
     def spawn(self, **more: str) -> None:
         """It has begun to start, with settings `more` for this start only."""
         environment = {"PATH": os.getenv("PATH", ""), **self.environment, **more}
@@ -87,7 +107,13 @@ class BotProcess:
         """Another process on the same database and the same folders, not started yet, with a port of its own."""
         port = free_port()
         environment = {**self.environment, "GPURUN_PORT": str(port)}
-        return BotProcess(environment, self._log.with_name("twin.log"), f"http://127.0.0.1:{port}")
+        log = self._log.with_name("twin.log")
+        return BotProcess(environment, log, f"http://127.0.0.1:{port}", nursery=self._nursery)
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return self._url
 
     def kill(self) -> None:
         """SIGKILL, and wait for the end."""
@@ -122,6 +148,11 @@ class BotProcess:
     def output(self) -> str:
         """Everything it ever wrote, over all starts."""
         return self._log.read_text("utf-8", "replace") if self._log.exists() else ""
+
+
+def halting_at(failpoint: str) -> dict[str, str]:
+    """Settings for `start`: it halts there, once."""
+    return {"GPURUN_FAILPOINT": f"{failpoint}:stop", "GPURUN_ALLOW_FAILPOINTS": "1"}
 
 
 def dying_at(*failpoints: str) -> dict[str, str]:

@@ -53,6 +53,15 @@ def let_leases_pass(database: str) -> None:
             write(database, f"UPDATE {table} SET lease_until = 1 WHERE lease_token IS NOT NULL")
 
 
+def end_idle_transactions(url: str) -> None:
+    """What PostgreSQL does after a minute to a process that halted in the middle of a transaction."""
+    write(
+        url,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'gpurun'"
+        " AND datname = current_database() AND state LIKE 'idle in transaction%'",
+    )
+
+
 def write(database: str, statement: str) -> None:
     """Commits it, whoever else has the database."""
     if "://" in database:
