@@ -44,7 +44,7 @@ def comment_body(
         "comment": {"id": number, "user": user, "body": text},
         "repository": repo,
         "sender": user,
-        "installation": {"id": 7, "node_id": "MDIz"},
+        "installation": {"id": number, "node_id": "MDIz"},
     }
     missing = max(0, pad_to - len(json.dumps(event | {"enterprise": ""})))
     return json.dumps(event | {"enterprise": "." * missing}).encode()

