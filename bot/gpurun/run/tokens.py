@@ -25,11 +25,14 @@ def run_token(secret: bytes, attempt_id: str, boot_id: str) -> str:
 
 
 def attempt_tokens(secret: bytes, attempt: Attempt) -> tuple[SecretStr, ...]:
-    """Both, as far as they exist, whole and without the attempt id in front: what must not be shown."""
+    """What must not be shown: both, as far as they exist, without the attempt id in front, which is no secret.
+
+    Every spelling of a whole token holds one of its tag, also base64, which is found at each of its three alignments.
+    """
     made = [claim_token(secret, attempt.id)]
     if attempt.boot_id:
         made.append(run_token(secret, attempt.id, attempt.boot_id))
-    return tuple(SecretStr(text) for token in made for text in (token, token.partition(".")[2]))
+    return tuple(SecretStr(token.partition(".")[2]) for token in made)
 
 
 def token_attempt(token: str) -> str:

@@ -31,6 +31,8 @@ _URL_SAFE = ("", "/", "!*'()", ";,/?:@&=+$!*'()#")
 _SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
 _JSON_ESCAPED_TOO = ("<>&\u2028\u2029", "<>&'+`")
 _JSON_CODE = re.compile(r"\\u[0-9a-f]{4}")
+_PLAIN = re.compile(r"[A-Za-z0-9_.-]+")
+"""Nothing quotes these: most tokens have no other spelling than bytes, hex and base64."""
 _SHELL_PLAIN = re.compile(r"[A-Za-z0-9_./:=@%+,-]")
 
 
@@ -81,10 +83,13 @@ def _leaves(value: object) -> Iterator[str]:
 
 
 def _spellings(value: str) -> Iterator[bytes]:
+    """A run's own tokens are plain, and a thousand runs have two each."""
     data = value.encode("utf-8", "surrogateescape")
     yield data
     yield from _both_cases(data.hex())
     yield from _base64_forms(data)
+    if _PLAIN.fullmatch(value):
+        return
     yield from _url_forms(data)
     try:
         text = data.decode()

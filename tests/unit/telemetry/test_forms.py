@@ -13,9 +13,12 @@ from urllib.parse import quote, quote_plus
 from xml.sax.saxutils import escape, quoteattr
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from gpurun.domain.errors import SecretRefused, UserError
+from gpurun.telemetry import forms as spelled
 from gpurun.telemetry.forms import MAX_PARTS, forms
 from gpurun.telemetry.redact import Masker
 
@@ -209,3 +212,11 @@ def test_every_form_is_at_least_six_bytes():
 def test_an_ordinary_token_has_few_forms():
     """The time for a log grows with them."""
     assert len(forms(SecretStr(PLAIN))) <= 10
+
+
+@given(st.text("abcXYZ019_.-", min_size=6, max_size=40))
+def test_a_plain_value_is_spelled_the_short_way_because_nothing_quotes_it(value):
+    quoted = {form.decode() for form in spelled._url_forms(value.encode())}
+    quoted |= {*spelled._json_forms(value), *spelled._shell_forms(value)}
+    quoted |= {*spelled._python_forms(value), *spelled._markup_forms(value)}
+    assert quoted == {value}
