@@ -76,7 +76,7 @@ async def live(state: Path, instances: Path) -> None:
     async def providers(_stack: AsyncExitStack, *_settings: object) -> Mapping[str, Provider]:
         return {NAME: StillCloud(state, instances)}
 
-    wiring.open_providers = providers
+    wiring.open_providers = providers  # type: ignore[assignment]  # the bench's own cloud instead
     settings = Settings(state_dir=state)
     async with AsyncExitStack() as stack:
         house = await wiring.open_house(stack, settings, wiring.server_folders(settings).made(), SourceOnlyForge())

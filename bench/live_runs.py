@@ -20,16 +20,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from bench.harness import Figure, bound
 from gpurun.adapters.clock import SystemChance, SystemClock
 from gpurun.adapters.store import SqliteStore
 from gpurun.domain.offer import InstanceState
-from gpurun.domain.run import Attempt, AttemptState, Phase, RunState
+from gpurun.domain.run import Attempt, AttemptState, Phase, Run, RunState
 from gpurun.domain.stream import StreamName
 from gpurun.ports.store import Tx
-from gpurun.run.timers import WATCH
+from gpurun.run.timers import WATCH, WATCH_RUN
 from gpurun.run.tokens import run_token, token_sha256
 from tests.fakes.rows import OFFER, PLAN, a_run, an_attempt
 
@@ -190,27 +191,35 @@ async def seed(state: Path, count: int) -> list[Agent]:
     async with store:
         now = datetime.now(UTC)
         for number in range(count):
-            due = now + WATCH * number / count  # as rows are that came one by one
+            part = number / count  # as rows are that came one by one
             run_id, attempt_id, boot_id = chance.ulid(), chance.ulid(), f"boot-{number}"
             token = run_token(store.install_secret, attempt_id, boot_id)
             name = f"gpurun-{store.install_id}-{attempt_id}-abc"
             run = a_run(
-                id=run_id, pr=number, created_at=now, state=RunState.ACTIVE, state_since=now, due_at=due,
+                id=run_id, pr=number, created_at=now, state=RunState.ACTIVE, state_since=now,
+                due_at=now + part * WATCH_RUN,
                 plan=PLAN, plan_digest="d" * 64, attempts=1,
             )  # fmt: skip
             attempt = an_attempt(
                 id=attempt_id, run_id=run_id, offer=OFFER, name=name, created_at=now,
-                hard_deadline=now + timedelta(hours=2), state=AttemptState.LIVE, state_since=now, due_at=due,
+                hard_deadline=now + timedelta(hours=2), state=AttemptState.LIVE, state_since=now,
+                due_at=now + part * WATCH,
                 create_sent_at=now, instance_ref=f"i-{number}", claimed_at=now, boot_id=boot_id,
                 token_sha256=token_sha256(token), last_seen_at=now, observed=InstanceState.RUNNING, observed_at=now,
                 phase_times={Phase.CLAIMED: now, Phase.RUNNING: now},
             )  # fmt: skip
-            await store.write(lambda tx, run=run, attempt=attempt: (tx.add_run(run), tx.add_attempt(attempt)))
+            await store.write(partial(add, run, attempt))
             (state / "up" / attempt_id).mkdir()
             agents.append(Agent(attempt_id, token, state / "up" / attempt_id / "s" / "bot.sock"))
             instances.append(f"i-{number} {name}\n")
     (state / "instances").write_text("".join(instances))
     return agents
+
+
+def add(run: Run, attempt: Attempt, tx: Tx) -> None:
+    """Both rows."""
+    tx.add_run(run)
+    tx.add_attempt(attempt)
 
 
 @contextmanager

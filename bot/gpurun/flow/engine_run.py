@@ -34,7 +34,7 @@ from gpurun.run.decide_run import (
     enter,
 )
 from gpurun.run.names import attempt_name
-from gpurun.run.timers import DEADLINE_SPARE, PREPARE_LIMIT, WATCH
+from gpurun.run.timers import DEADLINE_SPARE, PREPARE_LIMIT, WATCH_RUN
 from gpurun.run.tokens import claim_token, token_sha256
 
 FETCH_TIMEOUT_S = 60.0
@@ -205,7 +205,7 @@ class RunSteps:
 
     def _add_attempt(self, tx: Tx, run: Run, offer: Offer, lease: Lease) -> None:
         now = tx.now()
-        row = replace(enter(run, RunState.ACTIVE, now), attempts=run.attempts + 1, due_at=now + WATCH)
+        row = replace(enter(run, RunState.ACTIVE, now), attempts=run.attempts + 1, due_at=now + WATCH_RUN)
         if not tx.save_run(row, lease):
             return
         attempt = self._new_attempt(row, offer, now)

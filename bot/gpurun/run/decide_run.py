@@ -16,7 +16,7 @@ from gpurun.run.timers import (
     OFFER_POLL,
     PLANNING_LIMIT,
     RETRY_PAUSE,
-    WATCH,
+    WATCH_RUN,
     slot_poll,
 )
 from gpurun.run.verdict import cannot_claim, end_is_ordered, verdict_of, worth_a_retry
@@ -161,16 +161,16 @@ def _active(run: Run, attempt: Attempt, facts: RunFacts, now: datetime) -> RunDe
     overdue = now >= max(attempt.hard_deadline, facts.up_at or attempt.hard_deadline) + LOOKING_LIMIT
     if result is None:
         if not overdue:
-            return _wait(run, now + WATCH)
+            return _wait(run, now + WATCH_RUN)
         detail = "The attempt was past its deadline and nobody ended it."
         return SaveRun(end(run, Verdict.LOST, now, reason="deadline", detail=detail))
     if worth_a_retry(result, attempt, run):
         if cannot_claim(attempt):
             return SaveRun(enter(run, RunState.QUEUED, now))
         if attempt.unconfirmed_at is None and not overdue:
-            return _wait(run, now + WATCH)
+            return _wait(run, now + WATCH_RUN)
     elif not end_is_ordered(attempt) and not overdue:
-        return _wait(run, now + WATCH)
+        return _wait(run, now + WATCH_RUN)
     verdict = verdict_of(result, attempt, run)
     return SaveRun(end(run, verdict, now, reason=result.reason, detail=result.detail))
 

@@ -41,6 +41,8 @@ STRAY_SIGHTINGS = timedelta(minutes=2)
 
 WATCH = timedelta(seconds=60)
 """A row that waits for others looks again this often, whatever became of the wake that should have come."""
+WATCH_RUN = timedelta(minutes=5)
+"""The same for a run whose attempt lives: whatever the attempt comes to wakes it in the same transaction."""
 GIVE_UP_TRIES = 12
 """Failures of one step in a row (about 6 minutes) after which the attempt is torn down."""
 

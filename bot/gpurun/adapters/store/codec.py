@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -39,10 +40,11 @@ def dump(value: object) -> str:
     return json.dumps(msgspec.to_builtins(value, enc_hook=_encode_checked), separators=(",", ":"), allow_nan=False)
 
 
+@lru_cache(maxsize=256)
 def load(kind: type[T], text: str) -> T:
-    """The value that `dump` wrote. Fields that this version does not know are left out.
+    """The value that `dump` wrote, frozen: a run's plan and offer are read with each of its steps.
 
-    Raises: NewerRow when the text is no `kind`.
+    Fields that this version does not know are left out. Raises: NewerRow when the text is no `kind`.
     """
     try:
         return msgspec.convert(json.loads(text), kind, dec_hook=_decode_checked)
