@@ -14,7 +14,7 @@ demo: setup ## the main job on this machine, with a stand-in for GitHub
 	@$(PYTHON) -m ops.demo
 
 test: setup ## unit, contract, Docker and end-to-end tests; make test TESTS=tests/unit
-	@$(PYTHON) -m pytest -p ops.tiers $(TESTS)
+	@$(PYTHON) -m pytest -p ops.tiers -n auto --maxprocesses 4 --dist loadfile $(TESTS)
 
 check: setup ## format, lint, types, import contracts, lock, generated docs
 	@$(PYTHON) -m ops.check

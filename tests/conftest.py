@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 from tests.fakes.clock import FakeChance, FakeClock
 from tests.fakes.github.record import assert_clean
 
-pytest_plugins = ["tests.services.postgres", "tests.services.engine"]
+pytest_plugins = ["tests.services.postgres", "tests.services.engine", "tests.services.death_table"]
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")

@@ -17,9 +17,10 @@ import anyio
 import pytest
 
 from gpurun.flow import failpoints
+from tests.services.death_table import tell
 from tests.world import World, open_world
 from tests.world.bot import dying_at
-from tests.world.deaths import Deaths, tell
+from tests.world.deaths import Deaths
 from tests.world.engine_proxy import EngineProxy
 from tests.world.laws import (
     Record,

@@ -1,4 +1,4 @@
-"""A bot that dies at one failpoint after the other, and the table of where it did.
+"""A bot that dies at one failpoint after the other; where it did goes into the table of the session.
 
     await deaths.at("run.pin.before", "run.pin.after")         # started anew after each, the next one armed; dead then
     await deaths.at(*FAILPOINTS, after=lambda: world.comment("/gpurun smoke"))
@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 
+from tests.services.death_table import tell
 from tests.world.bot import dying_at
 from tests.world.rows import let_leases_pass
 from tests.world.shifted import ShiftedClock, postgres_is_ahead
@@ -20,15 +21,6 @@ from tests.world.world import World
 
 DEATH_WITHIN_S = 40.0
 BEAT_S = 0.2
-
-table: dict[str, dict[str, str]] = {}
-"""By failpoint and database, the story in which a process died there and all was well in the end."""
-
-
-def tell(failpoints: Iterable[str], database: str, story: str) -> None:
-    """Processes died there, and all was well."""
-    for failpoint in failpoints:
-        table.setdefault(failpoint, {})[database] = story
 
 
 class Deaths:
@@ -93,12 +85,3 @@ class Deaths:
             tasks.start_soon(hurry)
             yield
             tasks.cancel_scope.cancel()
-
-
-def show_table(write: Callable[[str], object]) -> None:
-    """One line for each failpoint that a process died at; nothing when none did."""
-    databases = sorted({database for died in table.values() for database in died})
-    for failpoint, died in sorted(table.items()):
-        told = "  ".join(f"{database if database in died else '-':<8}" for database in databases)
-        write(f"{failpoint:<32} {told}  {', '.join(sorted(set(died.values())))}")
-    write(f"{len(table)} failpoints, a process killed at each; all laws hold afterwards")
