@@ -43,13 +43,18 @@ class BotProcess:
 
     async def death(self, *, within_s: float = START_TIMEOUT_S) -> str:
         """It has been killed by a failpoint, the name of which is the answer."""
+        code = await self.ended(within_s=within_s)
+        assert code == -signal.SIGKILL, f"the bot ended with {code}:\n{self.output()}"
+        reached = re.findall(r'"failpoint": "([a-z_.]+)".*"failpoint_reached"', self.output())
+        return str(reached[-1])
+
+    async def ended(self, *, within_s: float = START_TIMEOUT_S) -> int:
+        """Its exit code, once it ends by itself."""
         assert self._process is not None
         with anyio.fail_after(within_s):
             while (code := self._process.poll()) is None:
                 await anyio.sleep(0.02)
-        assert code == -signal.SIGKILL, f"the bot ended with {code}:\n{self.output()}"
-        reached = re.findall(r'"failpoint": "([a-z_.]+)".*"failpoint_reached"', self.output())
-        return str(reached[-1])
+        return code
 
     async def halt(self, *, within_s: float = START_TIMEOUT_S) -> None:
         """It has been halted by a failpoint and goes on by `thaw`."""
