@@ -372,7 +372,7 @@ async def test_nothing_is_delivered_where_the_app_is_not(github, receiver, repo,
     github.queued.clear()
 
     alice.open_pull_request(elsewhere, files={"x": "1"})
-    github.suspend(repo)
+    github.suspend(repo, told=False)
     alice.comment(pull, "/gpurun smoke")
 
     assert github.queued == []

@@ -268,11 +268,11 @@ def _unsure(attempt: Attempt, facts: AttemptFacts, now: datetime) -> AttemptDeci
 
 
 def _booting(attempt: Attempt, run: Run, facts: AttemptFacts, now: datetime) -> AttemptDecision:
+    if attempt.claimed_at is not None:  # also when it was called off: user code may run by now, and gets its time
+        return SaveAttempt(row=_enter(attempt, AttemptState.LIVE, now))
     called_off = attempt.result or _called_off(attempt, run)
     if called_off is not None:
         return _destroy(attempt, called_off, now)
-    if attempt.claimed_at is not None:
-        return SaveAttempt(row=_enter(attempt, AttemptState.LIVE, now))
     boot_limit = (attempt.create_sent_at or attempt.state_since) + timedelta(seconds=attempt.offer.boot_timeout_s)
     boot_limit = min(boot_limit, attempt.hard_deadline)
     ended = _instance_ended(attempt)

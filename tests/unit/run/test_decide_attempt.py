@@ -177,6 +177,8 @@ def test_a_rejected_create_that_the_observer_saw_is_destroyed():
 def test_a_cancel_waits_for_the_outcome_of_create():
     assert moved(decide(creating(), run=CANCELLED, created=Accepted("i-1")))[0] is AttemptState.BOOTING
     assert moved(decide(booting(), run=CANCELLED)) == (AttemptState.DESTROYING, ResultKind.CANCELLED, "asked")
+    # once claimed, user code may run: it is asked to stop, as any live attempt
+    assert moved(decide(booting(claimed_at=START), run=CANCELLED)) == (AttemptState.LIVE, None, "")
 
 
 # looking
