@@ -300,9 +300,12 @@ def _live(attempt: Attempt, run: Run, facts: AttemptFacts, now: datetime) -> Att
         return _destroy(attempt, attempt.result, now)
     ours = _end_of_live(attempt, run, facts, now)
     if ours is not None:
-        if facts.left_behind is None:
-            return AskLastLog()
-        told = facts.left_behind.result
+        left = facts.left_behind
+        if left is None:
+            if attempt.tries < GIVE_UP_TRIES:
+                return AskLastLog()
+            left = LeftBehind()  # reading it may be what keeps failing, and the instance must end
+        told = left.result
         return _destroy(attempt, told_or_for_disk(told, attempt, run) if told else _unreported(ours), now)
     row = replace(attempt, run_deadline=_run_deadline(attempt, run))
     stop_now = run.cancel_at is not None or end_for_disk(attempt, run) is not None

@@ -26,6 +26,7 @@ from gpurun.run.decide_attempt import (
     Unclear,
     decide_attempt,
 )
+from gpurun.run.timers import GIVE_UP_TRIES
 from tests.fakes.clock import START
 from tests.fakes.rows import PLAN, a_run, an_account, an_attempt
 
@@ -326,6 +327,13 @@ def test_silence_is_counted_from_when_agents_could_reach_us():
     assert decide(silent, later(minutes=9), receiver_up_at=up) == AskLastLog()
 
 
+def test_a_last_log_that_cannot_be_read_does_not_keep_the_instance():
+    ended = live(observed=InstanceState.EXITED, last_error="gpurun itself failed at this")
+    assert decide(replace(ended, tries=GIVE_UP_TRIES - 1)) == AskLastLog()
+    assert moved(decide(replace(ended, tries=GIVE_UP_TRIES))) == (AttemptState.DESTROYING, ResultKind.LOST, "host")
+    assert moved(decide(live(tries=GIVE_UP_TRIES))) == (AttemptState.DESTROYING, ResultKind.LOST, "engine")
+
+
 @pytest.mark.parametrize(
     ("attempt", "run", "at", "kind", "reason"),
     [
@@ -340,7 +348,6 @@ def test_silence_is_counted_from_when_agents_could_reach_us():
             "deadline",
         ),
         (live(), replace(RUN, state=RunState.ENDED), START, ResultKind.LOST, "run_ended"),
-        (live(tries=12), RUN, START, ResultKind.LOST, "engine"),
     ],
 )
 def test_what_else_ends_a_live_attempt(attempt, run, at, kind, reason):
