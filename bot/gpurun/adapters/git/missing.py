@@ -23,8 +23,11 @@ _POINTER_BYTES = range(100, 1024)
 Version, oid and size have 127."""
 _ATTRIBUTE = b"filter=lfs"
 _AT_ONCE = 4_000
-"""Objects in one question, so that an answer has at most 4 MiB."""
+_AT_ONCE_BYTES = 4 * 1024 * 1024
+"""Objects in one question, and bytes in its answer, about: whoever may push decides how many and how large they are."""
 _MAX_ATTRIBUTES = 1024 * 1024
+_MAX_ALL_ATTRIBUTES = 32 * 1024 * 1024
+"""Of the different ones together. With more nobody reads them, and the pointers are looked for in any case."""
 
 
 class AskGit(Protocol):
@@ -70,8 +73,7 @@ def _told(what: NotFetched, paths: Sequence[str]) -> str:
 async def _pointers(git: AskGit, entries: Sequence[_Entry]) -> list[str]:
     """Without the attribute git itself would check a pointer out as it is."""
     files = [entry for entry in entries if entry.mode in (b"100644", b"100755")]
-    attributes = [e for e in files if e.path.rsplit("/", 1)[-1] == ".gitattributes" and e.size < _MAX_ATTRIBUTES]
-    if not any([_ATTRIBUTE in content async for _, content in _contents(git, attributes)]):
+    if not await _uses_lfs(git, files):
         return []
     found: list[str] = []
     async for entry, content in _contents(git, [entry for entry in files if entry.size in _POINTER_BYTES]):
@@ -82,10 +84,34 @@ async def _pointers(git: AskGit, entries: Sequence[_Entry]) -> list[str]:
     return found
 
 
+async def _uses_lfs(git: AskGit, files: Sequence[_Entry]) -> bool:
+    named = (e for e in files if e.path.rsplit("/", 1)[-1] == ".gitattributes" and e.size < _MAX_ATTRIBUTES)
+    different = tuple({entry.blob: entry for entry in named}.values())
+    if sum(entry.size for entry in different) > _MAX_ALL_ATTRIBUTES:
+        return True
+    async for _, content in _contents(git, different):
+        if _ATTRIBUTE in content:
+            return True
+    return False
+
+
+def _parts(entries: Sequence[_Entry]) -> Iterator[Sequence[_Entry]]:
+    """Of which each can be asked for at once."""
+    part: list[_Entry] = []
+    n_bytes = 0
+    for entry in entries:
+        if part and (len(part) == _AT_ONCE or n_bytes + entry.size > _AT_ONCE_BYTES):
+            yield part
+            part, n_bytes = [], 0
+        part.append(entry)
+        n_bytes += entry.size
+    if part:
+        yield part
+
+
 async def _contents(git: AskGit, entries: Sequence[_Entry]) -> AsyncIterator[tuple[_Entry, bytes]]:
     """Of small files."""
-    for start in range(0, len(entries), _AT_ONCE):
-        some = entries[start : start + _AT_ONCE]
+    for some in _parts(entries):
         told = (await _must(git, "cat-file", "--batch", given=b"\n".join(e.blob for e in some) + b"\n")).stdout
         at = 0
         for entry in some:

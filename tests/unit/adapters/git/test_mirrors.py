@@ -618,3 +618,26 @@ async def test_b108_an_attribute_in_a_folder_is_found_and_many_files_are_asked_f
     sha = origin.commit({"deep/er/.gitattributes": b"\n" + LFS, "zz.bin": POINTER, **files})
     with pytest.raises(PinNotFound, match=r"git LFS \('zz.bin'\)"):
         await mirrors.fetch(origin.source, REPO, sha)
+
+
+async def test_many_large_files_of_attributes_are_never_in_memory_together(origin, mirrors, monkeypatch):
+    asked: list[tuple[int, int]] = []
+    run_git = mirrors._git
+
+    async def counted(mirror, *argv, given=b""):
+        done = await run_git(mirror, *argv, given=given)
+        if argv[0] == "cat-file" and given:
+            asked.append((given.count(b"\n"), len(done.stdout)))
+        return done
+
+    monkeypatch.setattr(mirrors, "_git", counted)
+    monkeypatch.setattr(missing, "_AT_ONCE_BYTES", 20_000)
+    files = {f"{n}/.gitattributes": b"%d\n" % n + b"#\n" * 4_500 for n in range(8)}
+    again = {f"{n}/again/.gitattributes": files["0/.gitattributes"] for n in range(50)}
+    sha = origin.commit({**files, **again, "zz.bin": POINTER})
+    await mirrors.fetch(origin.source, REPO, sha)
+    assert sum(count for count, _ in asked) == 8  # each content once
+    assert all(n_bytes < 21_000 for _, n_bytes in asked)
+    monkeypatch.setattr(missing, "_MAX_ALL_ATTRIBUTES", 70_000)
+    with pytest.raises(PinNotFound, match=r"git LFS \('zz.bin'\)"):
+        await mirrors.fetch(origin.source, REPO, sha)
