@@ -21,8 +21,8 @@ T = TypeVar("T")
 GROUP = 256
 """Deliveries of one commit. More would make the first of them wait for the last."""
 PIECES = 256
-PIECES_BYTES = 8 * 1024 * 1024
-"""Of all pieces of one commit, about."""
+GROUP_BYTES = 8 * 1024 * 1024
+"""Of all deliveries or pieces of one commit, about: a delivery may have 25 MiB, and PostgreSQL takes 1 GiB at once."""
 GATHER_S = 0.015
 """How long a piece waits for others when many agents talk. The agent goes on meanwhile; a reader does not notice."""
 MANY_S = 0.010
@@ -145,17 +145,10 @@ class Writer:
         self._gathering = False
 
     def _take_deliveries(self) -> list[_Accepted]:
-        waiting = self._deliveries
-        return [waiting.popleft() for _ in range(min(GROUP, len(waiting)))]
+        return _some_of(self._deliveries, GROUP, lambda item: len(item.delivery.body))
 
     def _take_pieces(self) -> list[_Appended]:
-        taken: list[_Appended] = []
-        size = 0
-        while self._pieces and len(taken) < PIECES and size < PIECES_BYTES:
-            item = self._pieces.popleft()
-            taken.append(item)
-            size += len(item.piece.data)
-        return taken
+        return _some_of(self._pieces, PIECES, lambda item: len(item.piece.data))
 
     def _take_jobs(self) -> list[_Job]:
         waiting = self._jobs
@@ -225,3 +218,14 @@ class Writer:
                 future.set_exception(answer)
             else:
                 future.set_result(answer)
+
+
+def _some_of(queue: deque[T], count: int, size_of: Callable[[T], int]) -> list[T]:
+    """Takes the oldest, at most `count`, until they have `GROUP_BYTES` together."""
+    taken: list[T] = []
+    size = 0
+    while queue and len(taken) < count and size < GROUP_BYTES:
+        item = queue.popleft()
+        taken.append(item)
+        size += size_of(item)
+    return taken

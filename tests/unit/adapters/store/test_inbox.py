@@ -1,9 +1,11 @@
 import asyncio
+import threading
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
+from gpurun.adapters.store import SqliteStore
 from gpurun.domain.delivery import InboxRow, InboxState
 from gpurun.domain.errors import Bug, GpurunError
 from gpurun.ports.store import Kind
@@ -86,3 +88,28 @@ async def test_text_that_postgres_cannot_hold_is_accepted(store):
     assert await store.accept(a_delivery(action="nul \x00", repo="lone \udc80"))
     row = await store.read(lambda tx: tx.inbox("1"))
     assert (row.delivery.action, row.delivery.repo) == ("nul \ufffd", "lone \ufffd")
+
+
+async def test_large_deliveries_do_not_share_a_commit_without_end(tmp_path, clock, chance, monkeypatch):
+    async with SqliteStore(tmp_path / "a.sqlite", clock=clock, chance=chance) as store:
+        groups, busy, go = [], threading.Event(), threading.Event()
+        accept = store._here.database.accept
+
+        def block(tx):
+            busy.set()
+            assert go.wait(10)
+
+        def counted(deliveries):
+            groups.append(len(deliveries))
+            return accept(deliveries)
+
+        blocked = asyncio.ensure_future(store.write(block))
+        await asyncio.to_thread(busy.wait, 10)
+        monkeypatch.setattr(store._here.database, "accept", counted)
+        monkeypatch.setattr("gpurun.adapters.store.writer.GROUP_BYTES", 2_000)
+        waiting = asyncio.gather(*(store.accept(a_delivery(f"g{n}", body=b"x" * 1_000)) for n in range(7)))
+        await asyncio.sleep(0)
+        go.set()
+        await blocked
+        assert all(await waiting)
+        assert groups == [2, 2, 2, 1]
