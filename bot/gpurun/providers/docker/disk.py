@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,8 @@ SHARE = 20
 """The pause after a measure is at least so many times what it took: 5 % of one core of the host at most."""
 WAIT_S = 0.1
 """What a list waits for measures that are quick, so that they are not a list late."""
+LEAVING_S = 60.0
+"""How long the files of a container that ended may take to go. Nobody else is named for a full disk meanwhile."""
 MIB = 1024 * 1024
 
 
@@ -74,6 +76,8 @@ class _Layers:
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     known: dict[str, _Layer] = field(default_factory=dict)
+    left_at: dict[str, float] = field(default_factory=dict)
+    """Of those that do not run any more and are not removed yet."""
     busy: bool = False
 
 
@@ -94,7 +98,7 @@ class DiskWatch:
         `folder`: where the engine keeps layers.
         """
         running = {item["Id"]: item for item in items if item["State"] == "running"}
-        self._follow(running)
+        self._follow(running, {item["Id"] for item in items})
         self._idle.wait(WAIT_S)
         return self._uses(space(folder))
 
@@ -103,16 +107,19 @@ class DiskWatch:
         with self._layers.lock:
             self._layers.known.clear()
 
-    def _follow(self, running: Mapping[str, Mapping[str, Any]]) -> None:
+    def _follow(self, running: Mapping[str, Mapping[str, Any]], there: Collection[str]) -> None:
         """Forgets those that ended, learns new ones, and starts the thread when one is due."""
         layers = self._layers
         with layers.lock:
+            now = self._monotonic()
+            layers.left_at = {ref: at for ref, at in layers.left_at.items() if ref in there and now - at < LEAVING_S}
             for ref in layers.known.keys() - running.keys():
                 del layers.known[ref]
+                if ref in there:
+                    layers.left_at[ref] = now
             for ref, item in running.items():
                 if ref not in layers.known:
                     layers.known[ref] = _layer(item)
-            now = self._monotonic()
             if layers.busy or not any(layer.due_at <= now for layer in layers.known.values()):
                 return
             layers.busy = True
@@ -126,7 +133,8 @@ class DiskWatch:
                 for ref, layer in self._layers.known.items()
                 if layer.used_mib is not None
             }
-        if disk is None or disk.free_mib >= self._keep_free_mib or not measured:
+            room_is_coming = bool(self._layers.left_at)
+        if disk is None or disk.free_mib >= self._keep_free_mib or room_is_coming or not measured:
             return measured
         most = max(measured, key=lambda ref: measured[ref].used_mib)  # one at a time: its end may be enough
         use = measured[most]

@@ -12,7 +12,7 @@ from gpurun.domain.offer import DiskUse
 from gpurun.domain.plan import Resources
 from gpurun.providers.docker import disk
 from gpurun.providers.docker.container import LABEL_DISK
-from gpurun.providers.docker.disk import DiskWatch, Space, limit_for, space, tree_bytes
+from gpurun.providers.docker.disk import LEAVING_S, DiskWatch, Space, limit_for, space, tree_bytes
 
 MIB = 1024 * 1024
 
@@ -137,6 +137,25 @@ def test_on_a_full_disk_the_one_that_uses_most_is_named_and_no_other(engine, wat
     assert uses["b"] == DiskUse(used_mib=90, limit_mib=0, host_free_mib=999)
     assert [ref for ref, use in uses.items() if use.is_too_much] == ["b"]
     assert not any(use.is_too_much for use in watch.look(everybody, "").values())  # a disk that cannot be seen
+
+
+def test_nobody_else_is_named_while_the_files_of_one_that_ended_go(engine, watch, free):
+    engine.bytes = {"a": 70 * MIB, "b": 90 * MIB}
+    free(999)
+    assert watch.look([running("a"), running("b")], "/")["b"].is_too_much
+    ended = [running("a"), running("b", State="exited")]
+    assert not watch.look(ended, "/")["a"].is_too_much
+    engine.now += LEAVING_S - 1
+    assert not watch.look(ended, "/")["a"].is_too_much
+    engine.now += 1
+    assert watch.look(ended, "/")["a"].is_too_much  # its end does not come, and the disk is still full
+    engine.now += 1
+    engine.bytes["c"] = -1
+    watch.look([running("a", State="removing")], "/")
+    assert watch.look([running("c")], "/") == {}
+    engine.bytes["c"] = 5 * MIB
+    engine.now += 3
+    assert watch.look([running("c")], "/")["c"].is_too_much  # what is removed has given back what it had
 
 
 def test_volumes_that_the_image_asks_for_count(engine, watch, tmp_path):
