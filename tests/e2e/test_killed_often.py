@@ -18,7 +18,7 @@ LIVES_S = 2.5
 MOST_KILLS = 24
 SAYS = r"for i in $(seq %d); do printf 'line %%s \351\r' $i; echo; sleep 0.05; done"
 JOBS = {
-    "talks": SAYS % 160,
+    "talks": SAYS % 120,
     "fails": f"{SAYS % 60}; exit 3",
     "quick": "echo went",
     "stays": "echo here; sleep 600",
@@ -64,7 +64,7 @@ async def test_killed_every_2_5_seconds(tmp_path, base_images, database_url):
             record = await assert_laws(world)
             assert {run["job"]: run["verdict"] for run in record.runs} == VERDICTS
             assert len(record.commands) == len(JOBS) + 1
-            assert_log(world, "talks", said(160))
+            assert_log(world, "talks", said(120))
             assert_log(world, "fails", said(60))
             assert_log(world, "quick", b"went\n")
             assert kills >= 3
