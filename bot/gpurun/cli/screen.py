@@ -23,6 +23,8 @@ from gpurun.report.text import duration
 from gpurun.telemetry.clean import clean_whole_lines, whole_lines
 
 DIRTY_SHOWN = 3
+LAID_OUT_CHARS = 32 * 1024
+"""More at once is written as it is: laying out a million empty lines takes a gigabyte and a minute."""
 PEEK_BYTES = 4096
 OURS = "::gpurun:: "
 """What lines of the agent in the log start with."""
@@ -93,6 +95,16 @@ class _Console(Console):
         try:
             self.print(text)
         except OSError:  # the terminal is gone
+            self.give_up()
+
+    def pour(self, text: str) -> None:
+        """Whole lines as they are; nothing may be shown below them meanwhile."""
+        if self.quiet:
+            return
+        try:
+            self.file.write(text)
+            self.file.flush()
+        except OSError:
             self.give_up()
 
     def on_broken_pipe(self) -> None:
@@ -200,6 +212,9 @@ class PeopleScreen:
     def _log(self, text: str) -> None:
         if not text:
             return
+        if len(text) > LAID_OUT_CHARS:
+            self._pour(text)
+            return
         shown = Text()
         for line in text.removesuffix("\n").split("\n"):
             if line.startswith(OURS + "weights "):
@@ -207,6 +222,13 @@ class PeopleScreen:
             shown.append(line + "\n", "dim" if line.startswith(OURS) else "")
         shown.right_crop(1)
         self._console.say(shown)
+
+    def _pour(self, text: str) -> None:
+        if self._status is not None:
+            self._status.stop()
+        self._console.pour(text if text.endswith("\n") else text + "\n")
+        if self._status is not None:
+            self._status.start()
 
     def _say(self, text: str, style: str = "") -> None:
         self._console.say(Text(text, style))

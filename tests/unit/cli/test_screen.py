@@ -6,6 +6,7 @@ import io
 import json
 import os
 import sys
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,6 +49,20 @@ def test_the_log_is_whole_lines_without_anything_that_steers_a_terminal(capsys):
     for piece in (b"one\ntw", b"o \x1b]52;c;aGk=\x07[red]markup[/red] :smile:\n", b"\r 1 %\r 99 %", b"\r100 %\n"):
         screen.shows(facts(ACTIVE, LIVE), piece)
     assert capsys.readouterr().out == "one\ntwo [red]markup[/red] :smile:\n100 %\n"
+
+
+def test_a_million_empty_lines_are_written_whole_and_in_little_memory(capsys):
+    screen = PeopleScreen()
+    screen.shows(facts(ACTIVE, LIVE), b"before\n")
+    capsys.readouterr()
+    tracemalloc.start()
+    try:
+        screen.shows(facts(ACTIVE, LIVE), b"\n" * 1_000_000 + b"[bold]after\n")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert capsys.readouterr().out == "\n" * 1_000_000 + "[bold]after\n"
+    assert peak < 32 * 1024 * 1024
 
 
 def test_the_last_lines_of_the_job_come_before_the_next_phase(capsys):
