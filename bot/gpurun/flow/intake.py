@@ -133,7 +133,7 @@ class Intake:
         if note := forged(asked, seen.comment):
             await self._distrust(lease, asked, seen, note)
         elif note := outdated(delivery, seen.comment):
-            await self._settle(lease, InboxState.IGNORED, note)
+            await self._settle(lease, InboxState.IGNORED, note, asked)
         else:
             await edges.commit(self.store, failpoints.INTAKE_COMMIT, lambda tx: self._apply(tx, lease, asked, seen))
 
@@ -362,15 +362,21 @@ class Intake:
             raise ForgeUnavailable(str(refused)) from refused
         note = f"the forge refused: {refused}"
         log.warning("forge_refused", inbox=lease.id, status=refused.status, note=note)
-        await self._settle(lease, InboxState.IGNORED, note, None if refused.status in GONE else asked)
+        said = "" if refused.status in GONE else reply.not_allowed_to_look()
+        await self._settle(lease, InboxState.IGNORED, note, asked, said)
 
-    async def _settle(self, lease: Lease, state: InboxState, note: str, unable: Asked | None = None) -> None:
-        """`unable`: who is told that GitHub did not let us."""
+    async def _settle(
+        self, lease: Lease, state: InboxState, note: str, asked: Asked | None = None, said: str = ""
+    ) -> None:
+        """`asked`: what the forge was asked for, which is paid for whatever comes of it, and who is told `said`."""
         log.info("delivery_settled", inbox=lease.id, state=state, note=note)
 
         def settle(tx: Tx) -> None:
-            if tx.settle_inbox(lease, state, note[:500]) and unable is not None:
-                self._publish(tx, unable, PublicationKind.REPLY, reply.not_allowed_to_look())
+            if not tx.settle_inbox(lease, state, note[:500]) or asked is None:
+                return
+            self._pay(tx, asked)
+            if said:
+                self._publish(tx, asked, PublicationKind.REPLY, said)
 
         await edges.commit(self.store, failpoints.INTAKE_SETTLE, settle)
 
@@ -380,6 +386,7 @@ class Intake:
 
         def apply(tx: Tx) -> None:
             if tx.settle_inbox(lease, InboxState.IGNORED, f"forged_suspect: {note}"):
+                self._pay(tx, asked)
                 tx.audit(entry(tx, seen, "forged_suspect", subject(asked), note=note))
 
         await edges.commit(self.store, failpoints.INTAKE_DISTRUST, apply)

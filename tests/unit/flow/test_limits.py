@@ -282,3 +282,19 @@ async def test_a_pause_is_not_followed_by_a_rush(town: Town):
         await town.later(seconds=60)
     assert town.github.limits.secondary_hits == 0
     assert len(town.comments()) == 50
+
+
+@one_database
+@pytest.mark.parametrize("what", ["edited", "deleted"])
+async def test_a_look_is_paid_for_whatever_came_of_it(town: Town, what: str):
+    """Who edits or deletes each comment at once would else spend the reads of everybody."""
+    comment = town.alice.comment(town.pull, "/gpurun smoke")
+    if what == "edited":
+        town.alice.edit_comment(comment, "nothing")
+    else:
+        town.alice.delete_comment(comment)
+    before = len(town.github.requests)
+    await town.settle()
+    assert asked(town, before)
+    pace = await town.store.read(lambda tx: tx.pace(town.repo.installation_id))
+    assert pace.reads_until is not None
