@@ -25,6 +25,7 @@ from gpurun.run.decide_attempt import (
     Accepted,
     AskLastLog,
     AskLastWords,
+    AttemptDecision,
     AttemptFacts,
     AttemptIsOver,
     Destroy,
@@ -54,6 +55,8 @@ LAST_LOG_BYTES = 40 * 1024 * 1024
 """More than an engine keeps of what an agent prints."""
 LAST_LINE_CHARS = 200
 PREPARE_WAIT_S = 1.0
+MOVES = 5
+"""Decisions of one transaction; no row needs more."""
 SOCKET_IN_INSTANCE = "unix:/gpurun/s/bot.sock"
 AGENT_IN_INSTANCE = "/gpurun/agent.pyz"
 
@@ -61,6 +64,9 @@ _CONCERN_THE_RUN = (AttemptState.UNSURE, AttemptState.DESTROYING, AttemptState.G
 """States that let a run end or try again."""
 
 _OVER = (AttemptState.GONE, AttemptState.VOID)
+
+_Rows = tuple[Attempt, Run, AttemptFacts, datetime]
+"""What a step decides on, at the time of the transaction that read it."""
 
 _BOOT_ERRORS: Mapping[tuple[str, ...], str] = {
     ("error", "no-python3"): "no_python",
@@ -77,10 +83,17 @@ class AttemptSteps:
         self._s = services
         self._receiver_up_at: datetime | None = None
         """Agents count as reachable since our first look, by the clock of the rows."""
+        self._seen: dict[Lease, _Rows] = {}
+        """Between two steps of one worker: the rows as the transaction before left them."""
 
     async def __call__(self, lease: Lease) -> Lease | None:
-        """One step."""
-        attempt, run, facts, now = await self._s.store.read(lambda tx: self._rows(tx, lease.id))
+        """What the rows alone decide is written at once; a call is a step of its own, on the rows that it read."""
+        rows = self._seen.pop(lease, None)
+        if rows is None:
+            return await self._settle(lease)
+        return await self._step(lease, *rows)
+
+    async def _step(self, lease: Lease, attempt: Attempt, run: Run, facts: AttemptFacts, now: datetime) -> Lease | None:
         last_log: LastLog | None = None
         match decide_attempt(attempt, run, facts, now):
             case Prepare():
@@ -97,17 +110,22 @@ class AttemptSteps:
             case SaveAttempt(row=row) if row.state is AttemptState.VOID:
                 await self._close_uplink(attempt)
             case SaveAttempt() | AttemptIsOver():
-                pass
+                raise Bug("What needs no call was not written at once.")
             case SendCreate():
                 raise Bug("Create was decided before anything was prepared.")
+        return await self._settle(lease, facts, last_log)
 
-        def apply(tx: Tx) -> Lease | None:
-            self._apply(tx, lease, facts, last_log)
-            return go_on(tx, lease)
+    async def _settle(
+        self, lease: Lease, asked: AttemptFacts | None = None, last_log: LastLog | None = None
+    ) -> Lease | None:
+        kept, rows = await edges.commit(
+            self._s.store, failpoints.ATTEMPT_SETTLE, lambda tx: self._apply(tx, lease, asked, last_log)
+        )
+        if kept is not None and rows is not None:
+            self._seen[kept] = rows
+        return kept
 
-        return await edges.commit(self._s.store, failpoints.ATTEMPT_SETTLE, apply)
-
-    def _rows(self, tx: Tx, attempt_id: str) -> tuple[Attempt, Run, AttemptFacts, datetime]:
+    def _rows(self, tx: Tx, attempt_id: str) -> _Rows:
         attempt = tx.attempt(attempt_id)
         run = tx.run(attempt.run_id) if attempt else None
         if attempt is None or run is None:
@@ -118,20 +136,32 @@ class AttemptSteps:
 
     # the transaction
 
-    def _apply(self, tx: Tx, lease: Lease, asked: AttemptFacts, last_log: LastLog | None) -> None:
-        if isinstance(asked.created, Accepted):  # a fact, whoever holds the row now
+    def _apply(
+        self, tx: Tx, lease: Lease, asked: AttemptFacts | None, last_log: LastLog | None
+    ) -> tuple[Lease | None, _Rows | None]:
+        """The lease while the row is this worker's and due, and the rows when the next thing is a call."""
+        if asked is not None and isinstance(asked.created, Accepted):  # a fact, whoever holds the row now
             self._set_ref(tx, lease.id, asked.created.ref)
-        attempt, run, facts, now = self._rows(tx, lease.id)
-        decision = decide_attempt(attempt, run, replace(asked, account=facts.account), now)
-        match decision:
-            case SaveAttempt():
-                self._save(tx, attempt, run, decision, lease, last_log)
-            case AttemptIsOver():
-                tx.release(lease, due_at=None)
-            case Prepare() | SendCreate() | Look() | AskLastWords() | AskLastLog() | Destroy():
-                tx.release(lease, due_at=now)  # the rows changed under the step
-            case _:
-                assert_never(decision)
+        for _ in range(MOVES):
+            attempt, run, facts, now = self._rows(tx, lease.id)
+            known = facts if asked is None else replace(asked, account=facts.account)
+            decision = decide_attempt(attempt, run, known, now)
+            if asked is None and _needs_a_call(decision):
+                return lease, (attempt, run, facts, now)
+            match decision:
+                case SaveAttempt():
+                    self._save(tx, attempt, run, decision, lease, last_log)
+                case AttemptIsOver():
+                    tx.release(lease, due_at=None)
+                case Prepare() | SendCreate() | Look() | AskLastWords() | AskLastLog() | Destroy():
+                    tx.release(lease, due_at=now)  # the rows changed under the step
+                case _:
+                    assert_never(decision)
+            kept = go_on(tx, lease)
+            if kept is None:
+                return None, None
+            lease, asked, last_log = kept, None, None
+        return lease, None
 
     def _save(
         self, tx: Tx, before: Attempt, run: Run, decision: SaveAttempt, lease: Lease, last_log: LastLog | None
@@ -350,6 +380,13 @@ class AttemptSteps:
 def _address(uplink: Uplink) -> str:
     """What the agent is told: the mounted socket, or the base URL."""
     return SOCKET_IN_INSTANCE if uplink.kind == "unix" else uplink.address
+
+
+def _needs_a_call(decision: AttemptDecision) -> bool:
+    """Also before the end of what never was: its uplink is open."""
+    if isinstance(decision, SaveAttempt):
+        return decision.row.state is AttemptState.VOID
+    return not isinstance(decision, AttemptIsOver)
 
 
 def _in_doubt(created: Rejected | Unclear) -> bool:

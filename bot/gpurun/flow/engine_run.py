@@ -40,6 +40,9 @@ from gpurun.run.tokens import claim_token, token_sha256
 FETCH_TIMEOUT_S = 60.0
 """git may move much data; still below the lease."""
 
+MOVES = 5
+"""Decisions of one transaction; no row needs more."""
+
 ASK_FOR_LESS = "Ask for less under `resources` in `.gpurun.yml`, or have gpurun run on a machine that has it."
 
 Change = Callable[[Run, datetime], Run]
@@ -58,6 +61,17 @@ class _Offered:
     """Why there will never be an offer; empty when there may."""
 
 
+_Seen = tuple[Run, PinNext | AskOffers]
+
+
+@dataclass(frozen=True, slots=True)
+class _GoingOn:
+    """After a transaction: the lease while the row is this worker's and due, and what comes next when it is a call."""
+
+    lease: Lease | None = None
+    seen: _Seen | None = None
+
+
 class RunSteps:
     """Handler of `run` rows."""
 
@@ -65,47 +79,62 @@ class RunSteps:
         self._s = services
         self._up_at: datetime | None = None
         """Our first look, by the clock of the rows."""
+        self._seen: dict[Lease, _Seen] = {}
+        """Between two steps of one worker: what the transaction before read and decided."""
 
     async def __call__(self, lease: Lease) -> Lease | None:
-        """One step."""
-        run, attempts, now = await self._s.store.read(lambda tx: _rows(tx, lease.id))
-        self._up_at = self._up_at or now
-        facts = RunFacts(up_at=self._up_at)
-        match decide_run(run, attempts, facts, now):
-            case PinNext():
+        """What the rows alone decide is written at once; calls are a step of their own, on the row that it read."""
+        seen = self._seen.pop(lease, None)
+        match seen:
+            case None:
+                return await self._settle(lease, None)
+            case (run, PinNext()):
                 return await self._pin(run, lease)
-            case AskOffers():
+            case (run, AskOffers()):
                 return await self._choose_offer(run, lease)
-            case SaveRun() | RunIsOver():
-                return await self._settle(lease, lambda _tx: facts)
-            case Choose():
-                raise Bug("A run chose an offer that nobody asked for.")
 
-    async def _settle(self, lease: Lease, facts: Callable[[Tx], RunFacts]) -> Lease | None:
-        def apply(tx: Tx) -> Lease | None:
-            self._apply(tx, lease, facts)
-            return go_on(tx, lease)
+    async def _settle(self, lease: Lease, offered: Callable[[Tx], RunFacts] | None) -> Lease | None:
+        return self._remember(
+            await edges.commit(self._s.store, failpoints.RUN_SETTLE, lambda tx: self._apply(tx, lease, offered))
+        )
 
-        return await edges.commit(self._s.store, failpoints.RUN_SETTLE, apply)
+    def _remember(self, going_on: _GoingOn) -> Lease | None:
+        if going_on.lease is not None and going_on.seen is not None:
+            self._seen[going_on.lease] = going_on.seen
+        return going_on.lease
 
-    def _apply(self, tx: Tx, lease: Lease, facts: Callable[[Tx], RunFacts]) -> None:
-        run, attempts, now = _rows(tx, lease.id)
-        decision = decide_run(run, attempts, facts(tx), now)
-        if isinstance(decision, Choose):
-            # the row lock that this takes makes choosers of one provider count one after the other
-            self._watch_soon(tx, decision.offer.provider)
-            decision = decide_run(run, attempts, facts(tx), now)
-        match decision:
-            case SaveRun(row):
-                _save(tx, run, row, lease)
-            case Choose(offer):
-                self._add_attempt(tx, run, offer, lease)
-            case PinNext() | AskOffers():
-                tx.release(lease, due_at=now)  # the rows changed under the step
-            case RunIsOver():
-                tx.release(lease, due_at=None)
-            case _:
-                assert_never(decision)
+    def _apply(self, tx: Tx, lease: Lease, offered: Callable[[Tx], RunFacts] | None) -> _GoingOn:
+        """Writes what is decided, until the row rests or the next thing is a call."""
+        for _ in range(MOVES):
+            run, attempts, now = _rows(tx, lease.id)
+            facts = self._plain_facts(now) if offered is None else offered(tx)
+            decision = decide_run(run, attempts, facts, now)
+            if isinstance(decision, Choose) and offered is not None:
+                # the row lock that this takes makes choosers of one provider count one after the other
+                self._watch_soon(tx, decision.offer.provider)
+                decision = decide_run(run, attempts, offered(tx), now)
+            match decision:
+                case SaveRun(row):
+                    _save(tx, run, row, lease)
+                case Choose(offer):
+                    self._add_attempt(tx, run, offer, lease)
+                case PinNext() | AskOffers() if offered is None:
+                    return _GoingOn(lease, (run, decision))
+                case PinNext() | AskOffers():
+                    tx.release(lease, due_at=now)  # the rows changed under the step
+                case RunIsOver():
+                    tx.release(lease, due_at=None)
+                case _:
+                    assert_never(decision)
+            kept = go_on(tx, lease)
+            if kept is None:
+                return _GoingOn()
+            lease, offered = kept, None
+        return _GoingOn(lease)
+
+    def _plain_facts(self, now: datetime) -> RunFacts:
+        self._up_at = self._up_at or now
+        return RunFacts(up_at=self._up_at)
 
     # planning
 
@@ -114,7 +143,18 @@ class RunSteps:
             change = await self._pinned(run)
         except (UserError, Refused) as error:
             change = _refusal(error)
-        return await edges.commit(self._s.store, failpoints.RUN_PIN, lambda tx: _apply_pin(tx, lease, change))
+        return self._remember(
+            await edges.commit(self._s.store, failpoints.RUN_PIN, lambda tx: self._apply_pin(tx, lease, change))
+        )
+
+    def _apply_pin(self, tx: Tx, lease: Lease, change: Change) -> _GoingOn:
+        run, attempts, now = _rows(tx, lease.id)
+        decision = decide_run(run, attempts, RunFacts(), now)
+        # cancelled or out of time meanwhile: the pin does not matter any more
+        row = decision.row if isinstance(decision, SaveRun) else change(run, now)
+        _save(tx, run, row, lease)
+        kept = go_on(tx, lease)
+        return _GoingOn() if kept is None else self._apply(tx, kept, None)
 
     async def _pinned(self, run: Run) -> Change:
         """Resolves the next pin. Raises what `_refusal` explains, or Transient."""
@@ -269,15 +309,6 @@ def _save(tx: Tx, before: Run, row: Run, lease: Lease) -> None:
 def _shown(run: Run) -> tuple[object, ...]:
     """Engine-owned columns that comment and check tell before the end."""
     return run.state, run.detail, run.pins, run.last_error
-
-
-def _apply_pin(tx: Tx, lease: Lease, change: Change) -> Lease | None:
-    run, attempts, now = _rows(tx, lease.id)
-    decision = decide_run(run, attempts, RunFacts(), now)
-    # cancelled or out of time meanwhile: the pin does not matter any more
-    row = decision.row if isinstance(decision, SaveRun) else change(run, now)
-    _save(tx, run, row, lease)
-    return go_on(tx, lease)
 
 
 @lru_cache(maxsize=64)
