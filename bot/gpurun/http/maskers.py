@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from pydantic import SecretStr
 
@@ -12,27 +15,47 @@ from gpurun.run.tokens import attempt_tokens
 from gpurun.telemetry.redact import Masker
 
 MAX_MASKERS = 4096
+IDLE_S = 600.0
+"""One that was not used for so long goes: an attempt that lives is heard of each second, and a masker has 160 KiB."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    boot_id: str
+    version: int
+    masker: Masker
+    used_at: float
 
 
 class Maskers:
     """A cache. `of` is asked for each text anew, so that a secret counts from the next one on."""
 
-    def __init__(self, secrets: Secrets, install_secret: bytes) -> None:
+    def __init__(
+        self, secrets: Secrets, install_secret: bytes, *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._secrets = secrets
         self._install_secret = install_secret
-        self._known: OrderedDict[str, tuple[str, int, Masker]] = OrderedDict()
+        self._monotonic = monotonic
+        self._known: OrderedDict[str, _Kept] = OrderedDict()
+        """Last used last."""
 
     def of(self, attempt: Attempt) -> Masker:
         """Masks its tokens and every secret that is registered for it by now."""
-        boot_id, version, masker = self._known.get(attempt.id, ("", -1, None))
-        now = self._secrets.version(attempt.id)
-        if masker is None or (boot_id, version) != (attempt.boot_id, now):
-            masker = Masker(self.values(attempt))
-            self._known[attempt.id] = (attempt.boot_id, now, masker)
-            if len(self._known) > MAX_MASKERS:
-                self._known.popitem(last=False)
+        kept, version = self._known.get(attempt.id), self._secrets.version(attempt.id)
+        now = self._monotonic()
+        if kept is None or (kept.boot_id, kept.version) != (attempt.boot_id, version):
+            kept = self._known[attempt.id] = _Kept(attempt.boot_id, version, Masker(self.values(attempt)), now)
+        kept.used_at = now
         self._known.move_to_end(attempt.id)
-        return masker
+        self._let_go(now)
+        return kept.masker
+
+    def _let_go(self, now: float) -> None:
+        while True:
+            oldest = next(iter(self._known))
+            if len(self._known) <= MAX_MASKERS and now - self._known[oldest].used_at < IDLE_S:
+                return
+            del self._known[oldest]
 
     def values(self, attempt: Attempt) -> tuple[SecretStr, ...]:
         """Its tokens, and the secrets that are registered for it by now."""
