@@ -410,13 +410,14 @@ class Run:
         errand = self._masks_errand
         if errand is None:
             if self._masks is not None and self._contact.masks > self._masks:
+                self._masks = self._contact.masks
                 self._masks_line = self.new_line()
                 self._masks_errand = self.errand_on(self._masks_line, lambda: Request("GET", protocol.PREFIX + "masks"))
         elif errand.answer is not None:
             self._masks_errand = None
             self._masks_line.close()
-            # A bot that refuses is not asked again for the same.
-            self._masks = errand.answer.number("masks", self._contact.masks)
+            # Who refuses, or knows of fewer than another process of the bot, is not asked again for the same.
+            self._masks = max(self._masks or 0, errand.answer.number("masks", 0))
             self._masker.add(value for name, value in errand.answer.fields() if name == "mask")
 
     def _look_up(self) -> None:

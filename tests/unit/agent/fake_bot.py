@@ -72,6 +72,8 @@ class FakeBot:
         self.later: list[bytes] = []
         """More of them, which the bot learned after the claim."""
         self.no_masks = False
+        self.later_elsewhere = False
+        """The process that is asked for them knows of none."""
         """It has no route to ask for them."""
         self.artifact_globs: list[str] = []
         self.log_quota = 1 << 30
@@ -342,6 +344,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.answer(status, answer)
         elif kind == "masks" and bot.no_masks:
             self.answer(404)
+        elif kind == "masks" and bot.later_elsewhere:
+            self.answer(200, protocol.encode([("cancel", 0), ("deadline", bot.deadline), ("masks", 0)]))
         elif kind == "masks":
             self.answer(200, bot.common(*(("mask", needle) for needle in (*bot.mask, *bot.later))))
         elif kind == "source":

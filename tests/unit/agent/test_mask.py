@@ -76,9 +76,11 @@ def test_a_secret_that_the_bot_learns_later_is_masked_from_then_on(bot, start):
     assert bot.requests.count("GET masks") == 1
 
 
-def test_an_older_bot_that_has_no_such_route_is_asked_once(bot, start):
+@pytest.mark.parametrize("why", ["no_masks", "later_elsewhere"])
+def test_a_bot_that_cannot_tell_is_asked_once(bot, start, why):
+    """An older one has no such route; with several processes another one may know."""
     bot.run = "printf 'ready\n'; until [ -e go ]; do sleep 0.02; done; sleep 0.3"
-    bot.no_masks = True
+    setattr(bot, why, True)
     agent = start()
     bot.wait_for_log(b"ready\n")
     bot.later = [b"something"]
