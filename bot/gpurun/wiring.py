@@ -305,8 +305,11 @@ def keep_secret(secrets: MemorySecrets, settings: Settings) -> MemorySecrets:
                 secrets.register(value)
             except SecretRefused as refused:
                 raise UserError(f"GPURUN_{name.upper()}: {refused.message}", hint=refused.hint) from None
-    password = unquote(urlsplit(database_url(settings)).password or "")
-    if len(password.strip()) >= MIN_SECRET_CHARS:
+    database = urlsplit(database_url(settings))
+    password = unquote(database.password or "")
+    # one like the names beside it (`gpurun:gpurun@…/gpurun`) is no secret, and half of what the bot says would be stars
+    named = {"gpurun", unquote(database.username or ""), unquote(database.path).strip("/")}
+    if len(password.strip()) >= MIN_SECRET_CHARS and password not in named:
         secrets.register(SecretStr(password))
     return secrets
 

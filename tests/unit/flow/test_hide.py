@@ -129,6 +129,12 @@ def test_the_settings_that_are_secrets_are_known_from_the_start():
         assert hide(f"<{secret}>") == f"<{'*' * len(secret)}>"
 
 
+@pytest.mark.parametrize("url", ["gpurun:gpurun@db/x", "models:models@db/x", "x:models@db/models"])
+def test_a_database_password_like_the_names_beside_it_does_not_eat_what_the_bot_says(url):
+    hide = Hide(keep_secret(MemorySecrets(), Settings(database_url=f"postgresql://{url}")))
+    assert hide("Comment `/gpurun models` to run it.") == "Comment `/gpurun models` to run it."
+
+
 def test_a_setting_that_is_too_short_to_be_hidden_is_refused_by_name():
     with pytest.raises(UserError, match="GPURUN_WEBHOOK_SECRET: A secret of fewer than 6") as caught:
         keep_secret(MemorySecrets(), Settings(webhook_secret="abcde"))
