@@ -184,13 +184,17 @@ async def test_a_copy_touches_nothing_until_it_is_adopted(tmp_path, base_images,
         world.bot = bot
         world.github.hook_url = f"{bot.url}/github"
         await bot.start()
-        world.comment("/gpurun cancel smoke")  # the agent does not hear of it: the socket is where the original was
-        async with Deaths(world, clock, "", "").hurried(2):
-            await world.expect_check("gpurun / smoke", "cancelled")
-        await world.expect_comment("cancelled")
-        await world.expect_no_container()
-        world.jobs(smoke={"run": "echo went"})
-        world.comment("/gpurun smoke")
-        await world.expect_check("gpurun / smoke", "success")
-        await world.expect_comment("✅ passed")
-        await assert_laws(world)
+        try:
+            world.comment("/gpurun cancel smoke")  # the agent does not hear of it: the socket is where the original was
+            async with Deaths(world, clock, "", "").hurried(2):
+                await world.expect_check("gpurun / smoke", "cancelled")
+            await world.expect_comment("cancelled")
+            await world.expect_no_container()
+            world.jobs(smoke={"run": "echo went"})
+            world.comment("/gpurun smoke")
+            await world.expect_check("gpurun / smoke", "success")
+            await world.expect_comment("✅ passed")
+            await assert_laws(world)
+            await world.finish()
+        finally:
+            await bot.stop()

@@ -78,6 +78,7 @@ class BotProcess:
 
     def spawn(self, **more: str) -> None:
         """It has begun to start, with settings `more` for this start only."""
+        assert not self.alive, "nobody would end the one that is there"
         environment = {"PATH": os.getenv("PATH", ""), **self.environment, **more}
         if self._nursery is not None:
             self._process = self._nursery.spawn(["serve"], environment, self._log)

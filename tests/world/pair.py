@@ -47,13 +47,17 @@ class Pair:
     async def lasts(self, seconds: float) -> None:
         """The twin lives when this returns."""
         if self._really:
-            await self.twin.start()
+            await self._twin_lives()
             await anyio.sleep(seconds)
             return
         self.time.pass_time(seconds)
         if seconds >= LEASE.total_seconds():
             end_idle_transactions(self.world.database)
-        await self.twin.start()
+        await self._twin_lives()
+
+    async def _twin_lives(self) -> None:
+        if not self.twin.alive:
+            await self.twin.start()
 
     def thaw(self) -> None:
         """The bot goes on with what it was at."""
