@@ -21,6 +21,22 @@ class _Hidden:
         return _Hidden.hide(str(self._renderer(logger, method, event)))
 
 
+class _OfOthers(logging.Handler):
+    """What libraries log becomes a line of ours: the same form, and the same door."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Without `Handler.handleError`, which prints arguments as they are."""
+        try:
+            event, trouble = record.getMessage(), record.exc_info or None
+        except Exception:  # noqa: BLE001 - a library's format and its values do not fit
+            event, trouble = str(record.msg), None
+        level = logging.ERROR if record.levelno >= logging.ERROR else logging.WARNING
+        structlog.get_logger().log(level, event, logger=record.name, exc_info=trouble)
+
+
+_of_others = _OfOthers()
+
+
 def keep_out_of_log(hide: Callable[[str], str]) -> None:
     """From now on every line passes `hide`."""
     _Hidden.hide = hide
@@ -43,6 +59,8 @@ def log_trouble_only() -> None:
 
 
 def _configure(renderer: structlog.types.Processor, level: int) -> None:
+    _of_others.setLevel(max(level, logging.WARNING))
+    logging.getLogger().addHandler(_of_others)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

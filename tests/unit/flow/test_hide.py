@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import replace
 
 import pytest
@@ -99,6 +100,7 @@ def own_log(capsys):
     yield capsys
     structlog.configure(**before)
     logs.keep_out_of_log(str)
+    logging.getLogger().removeHandler(logs._of_others)
 
 
 def test_the_bots_own_log_passes_the_same_door(own_log):
@@ -117,6 +119,28 @@ def test_the_bots_own_log_passes_the_same_door(own_log):
     assert "ted-" not in printed
     assert json.loads(first)["event"] == "failed"
     assert json.loads(second)["event"] == "broke"
+
+
+def test_what_libraries_log_passes_it_too(own_log):
+    secrets = MemorySecrets()
+    logs.log_as_json()
+    logs.log_as_json()
+    logs.keep_out_of_log(Hide(secrets))
+    secrets.register(SecretStr(LATER))
+    theirs = logging.getLogger("uvicorn.error")
+    theirs.info("nobody needs %s", LATER)
+    theirs.warning("odd %s", LATER)
+    logs._of_others.handle(logging.LogRecord("theirs", 35, "a.py", 1, "odd %d", (LATER,), None))
+    try:
+        raise ValueError(LATER)
+    except ValueError:
+        theirs.exception("Exception in ASGI application")
+    printed = own_log.readouterr().err
+    assert LATER not in printed
+    odd, misfit, broke = map(json.loads, printed.splitlines())
+    assert (odd["event"], odd["logger"], odd["level"]) == (f"odd {'*' * len(LATER)}", "uvicorn.error", "warning")
+    assert misfit["event"] == "odd %d"
+    assert "ValueError" in broke["exception"]
 
 
 def test_the_settings_that_are_secrets_are_known_from_the_start():
