@@ -85,7 +85,7 @@ class Pace:
     """Until when slots for writes are booked, in each bucket."""
     reads_until: datetime | None = None
     yielding_until: datetime | None = None
-    """When the last of those who gave way will ask again, so that they ask one after the other."""
+    """When the last of the edits that gave way will ask again, so that they ask one after the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,9 @@ def turn(
         budget.hour.free_at(pace.hour_until, now, keep=KEEP[urgency]),
         budget.minute.free_at(pace.minute_until, now, keep=KEEP[urgency]),
     )
-    if free > now and urgency is not Urgency.FINAL:
+    if free > now and urgency is Urgency.ACK:
+        return Turn(pace=pace, at=min(free, now + LOOK_AGAIN), slot=None)  # not behind the many edits that wait
+    if free > now and urgency is Urgency.PROGRESS:
         again = min(max(free, pace.yielding_until or free), now + LOOK_AGAIN)
         waiting = replace(pace, yielding_until=again + budget.hour.every)
         return Turn(pace=waiting, at=again, slot=None)

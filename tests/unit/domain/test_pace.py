@@ -84,6 +84,14 @@ def test_who_gives_way_comes_back_one_after_the_other():
     assert turn(pace, Urgency.PROGRESS, late).at == late
 
 
+def test_a_first_sign_does_not_wait_behind_the_edits_that_gave_way():
+    pace = spend(spend(Pace(), 60), 100, Urgency.PROGRESS)
+    got = turn(pace, Urgency.ACK, START)
+    assert got.slot is None
+    assert got.at < START + timedelta(minutes=2)
+    assert turn(got.pace, Urgency.ACK, got.at).slot == got.at
+
+
 def test_nobody_waits_for_longer_than_a_quarter_of_an_hour_to_ask_again():
     pace = spend(Pace(), 2000)
     for _ in range(500):
