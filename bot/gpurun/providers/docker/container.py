@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from docker.api.client import APIClient
 
 LABEL_ATTEMPT = "gpurun.attempt"
+LABEL_INSTALL = "gpurun.install"
 LABEL_WATCH = "gpurun.watch"
 LABEL_DISK = "gpurun.disk-mib"
 """What the container may write, fixed when it is made. Absent: no limit."""
@@ -119,7 +120,7 @@ def labels(launch: Launch, watch: str) -> dict[str, str]:
     return {
         LABEL_ATTEMPT: launch.attempt_id,
         **({LABEL_WATCH: watch} if watch else {}),
-        "gpurun.install": launch.install,
+        LABEL_INSTALL: launch.install,
         "gpurun.name": launch.name,
         "gpurun.deadline": str(int(launch.hard_deadline.timestamp())),
         "gpurun.image": str(launch.image),
@@ -167,6 +168,11 @@ def create_container(api: APIClient, launch: Launch, limits: Limits, *, network:
 def name_of(item: Mapping[str, Any]) -> str:
     """Of one entry of the container list."""
     return str(item["Names"][0]).lstrip("/")
+
+
+def install_of(item: Mapping[str, Any]) -> str:
+    """Whose it is, of one entry of the container list."""
+    return str((item.get("Labels") or {}).get(LABEL_INSTALL, ""))
 
 
 def owned_from_list(item: Mapping[str, Any]) -> Owned:

@@ -178,11 +178,15 @@ class DockerProvider:
 
     def _list(self, api: APIClient, prefix: str) -> list[Owned]:
         """In a thread. What the containers use of the disk comes with it, as far as it is known."""
-        found = [item for item in _all_of_ours(api) if container.name_of(item).startswith(prefix)]
+        everybody = _all_of_ours(api)
+        found = [item for item in everybody if container.name_of(item).startswith(prefix)]
         if not found:
             return []
         self._watch()  # also for those of a bot before us, or of a watchdog that somebody killed
-        uses = self._disks.look(found, self._read_host(api).engine_folder)
+        # the prefix may be one whole name: what is known of the others must not be forgotten for that
+        installs = {container.install_of(item) for item in found}
+        mine = [item for item in everybody if container.install_of(item) in installs]
+        uses = self._disks.look(mine, self._read_host(api).engine_folder)
         return [replace(container.owned_from_list(item), disk=uses.get(item["Id"])) for item in found]
 
     def _require_disk(self, need: Resources, disk: Space | None) -> None:

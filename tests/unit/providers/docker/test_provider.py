@@ -258,3 +258,25 @@ async def test_b096_frames_are_taken_apart_only_where_the_container_has_no_termi
         }
     )
     assert await provider.logs("abc", max_bytes=1000) == logs
+
+
+class ListingEngine:
+    """Has three containers, one of them of another install."""
+
+    def info(self):
+        return {"NCPU": 2, "MemTotal": 2**30, "Runtimes": {}, "DockerRootDir": "/nowhere"}
+
+    def containers(self, *, all, filters):
+        owners = {"gpurun-1-a": "one", "gpurun-1-b": "one", "gpurun-2-a": "two"}
+        return [
+            {"Id": name, "Names": [f"/{name}"], "State": "running", "Created": 0, "Labels": {"gpurun.install": install}}
+            for name, install in owners.items()
+        ]
+
+
+def test_a_look_for_one_name_forgets_no_measure_of_the_others_and_takes_in_nobody_elses(monkeypatch):
+    provider = DockerProvider(DockerConfig())
+    measured = []
+    monkeypatch.setattr(provider._disks, "look", lambda items, _: measured.append([one["Id"] for one in items]) or {})
+    assert [one.name for one in provider._list(ListingEngine(), "gpurun-1-b")] == ["gpurun-1-b"]
+    assert measured == [["gpurun-1-a", "gpurun-1-b"]]
