@@ -83,9 +83,9 @@ def _attempt_status(attempt: Attempt, facts: RunFacts) -> Status:
     match attempt.state:
         case AttemptState.CHOSEN | AttemptState.CREATING | AttemptState.LOOKING | AttemptState.UNSURE:
             return Status("⏳", "preparing", _preparing(attempt))
-        case AttemptState.BOOTING:
+        case AttemptState.BOOTING if attempt.phase is None:
             return Status("⏳", "booting", attempt.preparing)
-        case AttemptState.LIVE:
+        case AttemptState.BOOTING | AttemptState.LIVE:  # what the agent says is true before the engine has looked
             return Status("⏳", _PHASES[attempt.phase] if attempt.phase else "starting", _quiet(attempt, facts))
         case AttemptState.DESTROYING | AttemptState.GONE | AttemptState.VOID:
             return Status("⏳", "finishing")

@@ -10,12 +10,18 @@ from inline_snapshot import snapshot
 from markdown_it import MarkdownIt
 
 from gpurun.domain.forge import Annotation, CheckAction, CheckStatus
-from gpurun.domain.run import ResultKind, Verdict
+from gpurun.domain.run import Phase, ResultKind, Verdict
 from gpurun.report.check import conclusion, minimal_check, render_check
 from gpurun.report.limits import within
 from tests.unit.report.situations import FULL, SITUATIONS, at, ended, with_result
 
 LIMIT = 65_535
+
+
+def test_what_the_agent_says_is_shown_before_the_engine_has_looked():
+    facts = SITUATIONS["booting"]
+    spoken = replace(facts, attempts=(replace(facts.attempts[0], phase=Phase.RUNNING, last_seen_at=facts.now),))
+    assert render_check(spoken).title == "running"
 
 
 def test_the_table_of_conclusions():
