@@ -66,7 +66,10 @@ _Seen = tuple[Run, PinNext | AskOffers]
 
 @dataclass(frozen=True, slots=True)
 class _GoingOn:
-    """After a transaction: the lease while the row is this worker's and due, and what comes next when it is a call."""
+    """After a transaction: the lease while the row is this worker's and due, and what comes next when it is a call.
+
+    A run that got its attempt rests, and the lease is the attempt's.
+    """
 
     lease: Lease | None = None
     seen: _Seen | None = None
@@ -117,7 +120,7 @@ class RunSteps:
                 case SaveRun(row):
                     _save(tx, run, row, lease)
                 case Choose(offer):
-                    self._add_attempt(tx, run, offer, lease)
+                    return _GoingOn(self._add_attempt(tx, run, offer, lease))
                 case PinNext() | AskOffers() if offered is None:
                     return _GoingOn(lease, (run, decision))
                 case PinNext() | AskOffers():
@@ -243,11 +246,12 @@ class RunSteps:
         pace = timedelta(seconds=self._s.provider(name).observe_every_s)
         tx.wake_by(Kind.PROVIDER_ACCOUNT, name, tx.now() + pace)
 
-    def _add_attempt(self, tx: Tx, run: Run, offer: Offer, lease: Lease) -> None:
+    def _add_attempt(self, tx: Tx, run: Run, offer: Offer, lease: Lease) -> Lease | None:
+        """The lease of the new attempt: this worker goes on with it in the place that the run's step had."""
         now = tx.now()
         row = replace(enter(run, RunState.ACTIVE, now), attempts=run.attempts + 1, due_at=now + WATCH_RUN)
         if not tx.save_run(row, lease):
-            return
+            return None
         attempt = self._new_attempt(row, offer, now)
         tx.add_attempt(attempt)
         tx.audit(
@@ -256,6 +260,7 @@ class RunSteps:
             )
         )
         tx.raise_rev(run.id, final=False, urgent=False)
+        return go_on(tx, Lease(Kind.ATTEMPT, attempt.id, lease.token, tries=0))
 
     def _new_attempt(self, run: Run, offer: Offer, now: datetime) -> Attempt:
         assert run.plan is not None

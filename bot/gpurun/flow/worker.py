@@ -24,7 +24,10 @@ from gpurun.run.timers import backoff
 T = TypeVar("T")
 
 Handler = Callable[[Lease], Awaitable[Lease | None]]
-"""One step for one row. Its commit gives the row back, or keeps it by `go_on`; what it raises becomes a later try."""
+"""One step for one row. Its commit gives the row back, or keeps it by `go_on`; what it raises becomes a later try.
+
+The lease that it returns may be of a row that it made: the worker goes on with that one, in the same place.
+"""
 
 LEASE = timedelta(seconds=75)
 RENEW_EVERY_S = 20.0
