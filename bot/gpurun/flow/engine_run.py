@@ -1,24 +1,26 @@
-"""Steps of run rows: planning pins one thing a step, queued chooses an offer, active waits for its attempt."""
+"""Steps of run rows: planning pins, queued chooses an offer, active waits for its attempt."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
 from typing import assert_never
 
+import anyio
+
 from gpurun.domain.config import Config, Job
 from gpurun.domain.errors import Bug, ConfigError, GpurunError, PinNotFound, Refused, Transient, UserError
 from gpurun.domain.offer import Offer
 from gpurun.domain.plan import Resources
-from gpurun.domain.run import Attempt, Pins, Run, RunState, Verdict
+from gpurun.domain.run import Attempt, Pins, ProviderAccount, Run, RunState, Verdict
 from gpurun.flow import edges, failpoints
 from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices, engine_audit
 from gpurun.flow.worker import go_on
 from gpurun.plan import digest as digests
 from gpurun.plan.load import load, resources_line
-from gpurun.plan.resolve import AllPinned, ConfirmImage, FetchCommit, ResolveModel, build, next_pin
+from gpurun.plan.resolve import ConfirmImage, FetchCommit, Pin, ResolveModel, build, missing_pins
 from gpurun.ports.provider import Prepares, Provider, SaysWhyNot
 from gpurun.ports.store import Kind, Lease, Tx
 from gpurun.run.decide_attempt import may_create
@@ -46,7 +48,10 @@ MOVES = 5
 ASK_FOR_LESS = "Ask for less under `resources` in `.gpurun.yml`, or have gpurun run on a machine that has it."
 
 Change = Callable[[Run, datetime], Run]
-"""What a pin does to the row."""
+"""What pins do to the row."""
+
+Pinned = Callable[[Pins], Pins]
+"""Adds one pin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,13 +147,26 @@ class RunSteps:
     # planning
 
     async def _pin(self, run: Run, lease: Lease) -> Lease | None:
+        """What was resolved is stored, also when another pin failed. Raises what a later try may mend."""
+        pins = run.pins
+        errors: tuple[Exception, ...] = ()
         try:
-            change = await self._pinned(run)
+            job = _job(run)
+            pins, errors = await self._resolved(run, job)
+            _raise_refusal(errors)
+            _wait_longest(errors)
+            if errors and pins == run.pins:
+                raise errors[0]
+            change = _pinned(run, job, pins)
         except (UserError, Refused) as error:
-            change = _refusal(error)
-        return self._remember(
+            change, errors = _refusal(error, pins), ()
+        kept = self._remember(
             await edges.commit(self._s.store, failpoints.RUN_PIN, lambda tx: self._apply_pin(tx, lease, change))
         )
+        if errors and kept is not None:
+            self._seen.pop(kept, None)
+            raise errors[0]
+        return kept
 
     def _apply_pin(self, tx: Tx, lease: Lease, change: Change) -> _GoingOn:
         run, attempts, now = _rows(tx, lease.id)
@@ -159,11 +177,17 @@ class RunSteps:
         kept = go_on(tx, lease)
         return _GoingOn() if kept is None else self._apply(tx, kept, None)
 
-    async def _pinned(self, run: Run) -> Change:
-        """Resolves the next pin. Raises what `_refusal` explains, or Transient."""
-        job = _job(run)
+    async def _resolved(self, run: Run, job: Job) -> tuple[Pins, tuple[Exception, ...]]:
+        """Commit, image and the next model at the same time: the pins with those that went well, and what did not."""
+        outcomes = await _side_by_side([partial(self._resolve, run, job, pin) for pin in missing_pins(job, run.pins)])
         pins = run.pins
-        match next_pin(job, pins):
+        for outcome in outcomes:
+            if not isinstance(outcome, Exception):
+                pins = outcome(pins)
+        return pins, tuple(outcome for outcome in outcomes if isinstance(outcome, Exception))
+
+    async def _resolve(self, run: Run, job: Job, pin: Pin) -> Pinned:
+        match pin:
             case FetchCommit():
                 source = await edges.call(
                     failpoints.RUN_GIT_SOURCE, lambda: self._s.forge.git_source(run.repo), timeout_s=CALL_TIMEOUT_S
@@ -173,20 +197,17 @@ class RunSteps:
                     lambda: self._s.git.fetch(source, run.repo.name, run.sha, skip=job.skipped()),
                     timeout_s=FETCH_TIMEOUT_S,
                 )
-                pins = replace(pins, tree=tree)
+                return lambda pins: replace(pins, tree=tree)
             case ConfirmImage(image):
                 await edges.call(failpoints.RUN_IMAGE, lambda: self._s.images.confirm(image), timeout_s=CALL_TIMEOUT_S)
-                pins = replace(pins, image_confirmed=True)
+                return lambda pins: replace(pins, image_confirmed=True)
             case ResolveModel(spec):
-                pin = await edges.call(
+                model = await edges.call(
                     failpoints.RUN_MODEL, lambda: self._s.hub.resolve(spec), timeout_s=FETCH_TIMEOUT_S
                 )
-                pins = replace(pins, models=(*pins.models, pin))
-            case AllPinned():
-                pass
-        if next_pin(job, pins) == AllPinned():
-            return _planned(run, job, pins)
-        return lambda row, now: replace(row, pins=pins, due_at=now, tries=0, last_error="")
+                return lambda pins: replace(pins, models=(*pins.models, model))
+            case _:
+                assert_never(pin)
 
     # queued
 
@@ -239,6 +260,7 @@ class RunSteps:
             free_slots=free,
             no_offer_because=because,
             never=offered.never,
+            is_listing=any(_is_listing(tx.account(name)) for name in closed),
         )
 
     def _watch_soon(self, tx: Tx, name: str) -> None:
@@ -281,6 +303,11 @@ class RunSteps:
             state_since=now,
             due_at=now,
         )
+
+
+def _is_listing(account: ProviderAccount | None) -> bool:
+    """Nothing is wrong there: its observer has only not looked yet, or not lately."""
+    return account is None or account.broken_since is None
 
 
 def _rows(tx: Tx, run_id: str) -> tuple[Run, tuple[Attempt, ...], datetime]:
@@ -328,6 +355,32 @@ def _job(run: Run) -> Job:
     return jobs[run.job]
 
 
+async def _side_by_side(calls: Sequence[Callable[[], Awaitable[Pinned]]]) -> list[Pinned | Exception]:
+    """What each returned or raised, in order."""
+    outcomes: dict[int, Pinned | Exception] = {}
+
+    async def note(number: int, call: Callable[[], Awaitable[Pinned]]) -> None:
+        try:
+            outcomes[number] = await call()
+        except Exception as error:  # noqa: BLE001 - the others are not in vain
+            outcomes[number] = error
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            for number, call in enumerate(calls):
+                tasks.start_soon(note, number, call)
+    except BaseExceptionGroup as group:  # no error but an end, such as `Crash`
+        raise group.exceptions[0] from None
+    return [outcomes[number] for number in range(len(calls))]
+
+
+def _pinned(run: Run, job: Job, pins: Pins) -> Change:
+    """The plan, when nothing is missing. Raises PinNotFound."""
+    if not missing_pins(job, pins):
+        return _planned(run, job, pins)
+    return lambda row, now: replace(row, pins=pins, due_at=now, tries=0, last_error="")
+
+
 def _planned(run: Run, job: Job, pins: Pins) -> Change:
     plan = build(repo=run.repo.name, sha=run.sha, job_name=run.job, job=job, pins=pins)
     digest, key = digests.digest(plan), digests.result_key(plan)
@@ -336,7 +389,26 @@ def _planned(run: Run, job: Job, pins: Pins) -> Change:
     )
 
 
-def _refusal(error: GpurunError) -> Change:
+def _raise_refusal(errors: Sequence[Exception]) -> None:
+    """What no later try would mend comes before what one may."""
+    for error in errors:
+        if isinstance(error, UserError | Refused):
+            raise error
+
+
+def _wait_longest(errors: Sequence[Exception]) -> None:
+    """The first is told and decides when to try again, and each asks for its own pause."""
+    pauses = [error.retry_after_s for error in errors if isinstance(error, Transient) and error.retry_after_s]
+    if pauses and isinstance(errors[0], Transient):
+        errors[0].retry_after_s = max(pauses)
+
+
+def _refusal(error: GpurunError, pins: Pins) -> Change:
+    why = _why_refused(error)
+    return lambda row, now: why(replace(row, pins=pins), now)
+
+
+def _why_refused(error: GpurunError) -> Change:
     match error:
         case ConfigError(message=message, line=line, hint=hint):
             told = f"{message} {hint}".strip()

@@ -35,24 +35,20 @@ class ResolveModel:
     spec: ModelSpec
 
 
-@dataclass(frozen=True, slots=True)
-class AllPinned:
-    """`build` may be called."""
+Pin = FetchCommit | ConfirmImage | ResolveModel
 
 
-NextPin = FetchCommit | ConfirmImage | ResolveModel | AllPinned
-
-
-def next_pin(job: Job, pins: Pins) -> NextPin:
-    """The one thing to resolve now: commit, then image, then the models in the order of the file."""
+def missing_pins(job: Job, pins: Pins) -> tuple[Pin, ...]:
+    """What can be resolved now, side by side: commit, image, and one model, in the order of the file."""
+    missing: list[Pin] = []
     if pins.tree is None:
-        return FetchCommit()
+        missing.append(FetchCommit())
     if not pins.image_confirmed:
-        return ConfirmImage(job.image)
+        missing.append(ConfirmImage(job.image))
     specs = job.model_specs()
     if len(pins.models) < len(specs):
-        return ResolveModel(specs[len(pins.models)])
-    return AllPinned()
+        missing.append(ResolveModel(specs[len(pins.models)]))
+    return tuple(missing)
 
 
 def build(*, repo: RepoName, sha: CommitSha, job_name: JobName, job: Job, pins: Pins) -> Plan:
@@ -60,7 +56,7 @@ def build(*, repo: RepoName, sha: CommitSha, job_name: JobName, job: Job, pins: 
 
     Raises: PinNotFound for too many model files; Bug when a pin is missing or belongs to another model.
     """
-    if pins.tree is None or next_pin(job, pins) != AllPinned():
+    if pins.tree is None or missing_pins(job, pins):
         raise Bug("a plan was asked for before everything was pinned")
     for spec, pin in zip(job.model_specs(), pins.models, strict=True):
         if (spec.id, spec.revision, spec.target) != (pin.id, pin.revision, pin.target):

@@ -17,6 +17,7 @@ from gpurun.run.timers import (
     PLANNING_LIMIT,
     RETRY_PAUSE,
     WATCH_RUN,
+    list_poll,
     slot_poll,
 )
 from gpurun.run.verdict import cannot_claim, end_is_ordered, verdict_of, worth_a_retry
@@ -31,6 +32,8 @@ class RunFacts:
     free_slots: Mapping[str, int] = field(default_factory=dict)
     """By provider."""
     no_offer_because: str = ""
+    is_listing: bool = False
+    """A provider cannot be used before its first list, which is on its way."""
     never: str = ""
     """Why no provider will ever have an offer, in a sentence; empty when one still may."""
     resources_line: int = 0
@@ -147,7 +150,8 @@ def _queued(  # noqa: PLR0911 - guards
     because = facts.no_offer_because or "No provider offers what the job needs."
     if now >= run.state_since + NO_OFFER_LIMIT:
         return SaveRun(end(run, Verdict.LOST, now, reason="no_capacity", detail=because))
-    return _wait(replace(run, tries=0, reason="capacity", detail=because), now + OFFER_POLL)
+    again = list_poll(now - run.state_since) if facts.is_listing else OFFER_POLL
+    return _wait(replace(run, tries=0, reason="capacity", detail=because), now + again)
 
 
 def _elsewhere_first(offers: list[Offer], attempts: tuple[Attempt, ...]) -> list[Offer]:

@@ -49,6 +49,8 @@ GIVE_UP_TRIES = 12
 _SLOT_POLL_MIN = timedelta(seconds=1)
 _SLOT_POLL_MAX = timedelta(seconds=10)
 
+_LIST_POLL_MIN = timedelta(milliseconds=50)
+
 OBSERVE_LIVE_S = 15.0
 OBSERVE_IDLE_S = 120.0
 
@@ -61,3 +63,8 @@ def backoff(tries: int, *, cap: timedelta = timedelta(seconds=60)) -> timedelta:
 def slot_poll(waited: timedelta) -> timedelta:
     """Who has waited long for a free place may look less often."""
     return min(max(waited / 20, _SLOT_POLL_MIN), _SLOT_POLL_MAX)
+
+
+def list_poll(waited: timedelta) -> timedelta:
+    """A provider's first list after a start is a matter of moments; a later one may never come."""
+    return min(max(waited / 4, _LIST_POLL_MIN), OFFER_POLL)

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import anyio
 import pytest
 
 from gpurun.domain.errors import ForgeRefused, HubUnavailable, RegistryUnavailable, SourceUnavailable
 from gpurun.domain.run import AttemptState, Phase, Result, ResultKind, RunState, Verdict
+from gpurun.flow import failpoints
 from gpurun.flow.engine_attempt import LAST_WORDS_BYTES
+from gpurun.flow.worker import LEASE
 from gpurun.run.names import parse_name
 from gpurun.run.tokens import claim_token, token_attempt
 from tests.fakes.cloud import FakeCloud, SlowCloud, SmallCloud
@@ -23,7 +26,8 @@ def store_url(tmp_path):
 
 @pytest.fixture
 def world(store, clock, chance):
-    return World(store, clock, chance)
+    yield World(store, clock, chance)
+    failpoints.disarm()
 
 
 async def test_a_run_goes_from_planning_to_passed_and_leaves_nothing(world):
@@ -113,6 +117,57 @@ async def test_a_pin_that_does_not_exist_is_refused(world):
     run = await world.expect(Verdict.REFUSED, "pin")
     assert "registry has no" in run.detail
     assert run.pins.tree == TREE
+
+
+async def test_pins_are_resolved_side_by_side_and_what_went_well_stays(world):
+    met = [anyio.Event(), anyio.Event()]
+    fetch, confirm = world.git.fetch, world.images.confirm
+
+    async def meet(mine, other):
+        met[mine].set()
+        await met[other].wait()
+
+    async def meeting_fetch(*words, **more):
+        await meet(0, 1)
+        return await fetch(*words, **more)
+
+    async def meeting_confirm(image):
+        await meet(1, 0)
+        await confirm(image)
+
+    world.git.fetch, world.images.confirm = meeting_fetch, meeting_confirm
+    world.images.errors = [RegistryUnavailable("429")]
+    await world.start()
+    with anyio.fail_after(5):
+        await world.worker.step_until_idle()
+    run = await world.the_run()
+    assert (run.state, run.pins.tree, run.last_error) == (RunState.PLANNING, TREE, "429")
+    world.git.trees.clear()  # nobody asks again
+    await world.run_for(seconds=20)
+    await world.expect(Verdict.PASSED)
+
+
+async def test_what_no_try_would_mend_is_told_though_something_else_is_down(world):
+    world.git.errors = [SourceUnavailable("git is down")]
+    world.images.known.clear()
+    await world.start()
+    await world.worker.step_until_idle()
+    await world.expect(Verdict.REFUSED, "pin")
+
+
+async def test_an_attempt_stays_with_the_worker_that_chose_its_offer(world):
+    await world.start()
+    failpoints.arm("run.offers.after", lambda: failpoints.arm("run.settle.after", "raise"))
+    with pytest.raises(failpoints.Crash):
+        await world.worker.step_until_idle()
+    world.restart()
+    await world.worker.step_until_idle()
+    (attempt,) = await world.the_attempts()
+    assert (attempt.state, world.uplinks.open_now) == (AttemptState.CHOSEN, set())  # leased by the dead
+    world.clock.advance(seconds=LEASE.total_seconds() + 1)
+    await world.run_for(seconds=20)
+    await world.expect(Verdict.PASSED)
+    assert len(await world.the_attempts()) == 1
 
 
 async def test_planning_outlives_outages_and_keeps_what_it_has(world):

@@ -59,7 +59,7 @@ async def test_a_registry_that_does_not_answer_is_told_while_it_is_tried_again(t
 
 async def test_the_trouble_of_a_step_is_not_told_after_it_went_well(town: Town, world: World):
     world.git.errors = [SourceUnavailable("git is down.", retry_after_s=20)]
-    world.images.errors = [RegistryUnavailable(DOWN, retry_after_s=60)]
+    world.images.errors = [RegistryUnavailable(DOWN), RegistryUnavailable(DOWN, retry_after_s=60)]
     await town.says("/gpurun smoke")
     await pass_time(town, seconds=18)
     assert "the commit; trying again: git is down." in shown(town)[0]

@@ -14,7 +14,7 @@ from gpurun.domain.plan import ModelFile, ModelPin, Plan
 from gpurun.domain.run import Pins
 from gpurun.plan.digest import canonical, digest, result_key
 from gpurun.plan.load import load
-from gpurun.plan.resolve import MAX_LISTED_BYTES, AllPinned, ConfirmImage, FetchCommit, ResolveModel, build, next_pin
+from gpurun.plan.resolve import MAX_LISTED_BYTES, ConfirmImage, FetchCommit, ResolveModel, build, missing_pins
 
 PLANS = Path(__file__).parents[2] / "data" / "plans"
 IMAGE = "ghcr.io/org/app@sha256:" + "0123456789abcdef" * 4
@@ -63,19 +63,15 @@ def test_every_plan_on_disk_is_checked():
     assert {path.stem for path in PLANS.glob("*.json")} == set(GOLDEN)
 
 
-def test_pins_are_resolved_one_by_one():
+def test_commit_image_and_one_model_are_resolved_together():
     job = load(FULL).jobs["smoke"]
     first, second = job.model_specs()
     pins = Pins()
-    assert next_pin(job, pins) == FetchCommit()
-    pins = replace(pins, tree=TREE)
-    assert next_pin(job, pins) == ConfirmImage(job.image)
-    pins = replace(pins, image_confirmed=True)
-    assert next_pin(job, pins) == ResolveModel(first)
-    pins = replace(pins, models=(pin("org/model", "/weights"),))
-    assert next_pin(job, pins) == ResolveModel(second)
-    pins = replace(pins, models=(*pins.models, pin("org/two")))
-    assert next_pin(job, pins) == AllPinned()
+    assert missing_pins(job, pins) == (FetchCommit(), ConfirmImage(job.image), ResolveModel(first))
+    pins = replace(pins, image_confirmed=True, models=(pin("org/model", "/weights"),))
+    assert missing_pins(job, pins) == (FetchCommit(), ResolveModel(second))
+    pins = replace(pins, tree=TREE, models=(*pins.models, pin("org/two")))
+    assert missing_pins(job, pins) == ()
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,12 @@ def test_fifteen_minutes_without_an_offer_end_the_run():
     assert ended(decide_run(queued(), (), none, later(minutes=15))) == (Verdict.LOST, "no_capacity")
 
 
+def test_a_first_list_is_waited_for_in_moments():
+    unlisted = RunFacts(offers=(), is_listing=True)
+    waits = [saved(decide_run(queued(), (), unlisted, later(seconds=s))).due_at - later(seconds=s) for s in (0, 2, 60)]
+    assert waits == [timedelta(seconds=0.05), timedelta(seconds=0.5), timedelta(seconds=5)]
+
+
 def test_waiting_for_a_place_is_not_counted():
     run, full = queued(), RunFacts(offers=(OFFER,), free_slots={"fake": 0})
     for minutes in range(0, 60, 5):
