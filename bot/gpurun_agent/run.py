@@ -249,7 +249,7 @@ class Run:
         if spec.source:
             from gpurun_agent import source
 
-            self._enter("source")
+            self._phase = "source"  # the bot noted it with the claim
             source.fetch(self, spec.source, around.work, around.tmp)
         if spec.models:
             from gpurun_agent import weights

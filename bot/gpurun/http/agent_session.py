@@ -49,7 +49,7 @@ async def claim(services: HttpServices, scope: Scope, receive: Receive, send: Se
         sha256 = tokens.token_sha256(token)
         if not tx.set_claimed(before.id, boot_id=boot_id, token_sha256=sha256, landed=landed):
             raise Revoked("Another boot has claimed this attempt.")
-        tx.saw(before.id, phase=Phase.CLAIMED)
+        tx.saw(before.id, phase=Phase.SOURCE)  # what every agent does next: a request less in the way of it
         if before.claimed_at is None:
             tx.audit(_entry(tx, before, "attempt_claimed", {"boot_id": shown_id, "agent": landed.get("agent")}))
         after = tx.attempt(before.id)

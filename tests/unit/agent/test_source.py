@@ -101,7 +101,7 @@ def test_the_run_sees_the_source(bot, run):
     bot.set_source({"go.sh": b"#!/bin/sh\necho from the repository\n", "data/x": b"1"})
     run("./go.sh; cat data/x")
     assert bot.output == b"from the repository\n1"
-    assert bot.phases == ["source", "running"]
+    assert bot.phases == ["running"]  # the source comes with the claim
 
 
 def test_a_source_that_attacks_fails_the_run_before_any_command(bot, run):

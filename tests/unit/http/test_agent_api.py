@@ -82,7 +82,8 @@ async def test_a_whole_conversation(world, clock):
     spec = records(await world.claim(agent="1.2", **{"landed.python": "3.11.2\n", "landed.gpu": "RTX\x1b[31m 4090"}))
     assert spec["run"] == PLAN.run
     attempt = await world.attempt()
-    assert (attempt.claimed_at, attempt.boot_id, attempt.phase) == (clock.now(), "boot-1", Phase.CLAIMED)
+    assert (attempt.claimed_at, attempt.boot_id, attempt.phase) == (clock.now(), "boot-1", Phase.SOURCE)
+    assert list(attempt.phase_times) == [Phase.CLAIMED, Phase.SOURCE]
     assert attempt.landed == {"agent": "1.2", "python": "3.11.2", "gpu": "RTX 4090"}
     assert attempt.token_sha256 == hashlib.sha256(world.token.encode()).hexdigest()
 
@@ -611,7 +612,7 @@ async def test_no_phase_is_stamped_after_the_end(world):
     await world.claim()
     await world.store.write(lambda tx: tx.set_result(ATTEMPT_ID, Result(kind=ResultKind.LOST, reason="silent")))
     assert (await world.post("phase", [("phase", "running")])).status_code == 410
-    assert (await world.attempt()).phase is Phase.CLAIMED
+    assert (await world.attempt()).phase is Phase.SOURCE
 
 
 async def test_no_answer_of_the_server_holds_the_install_secret(world):
