@@ -326,7 +326,8 @@ def _end_of_live(attempt: Attempt, run: Run, facts: AttemptFacts, now: datetime)
     if attempt.stop_asked_at is not None and now >= attempt.stop_asked_at + disk_grace(attempt):
         return _unheeded(attempt, run)
     if now >= attempt.hard_deadline and (_instance_ended(attempt) or now >= attempt.hard_deadline + DEADLINE_GRACE):
-        return Result(kind=ResultKind.TIMEOUT, reason="deadline", detail="The attempt reached its hard deadline.")
+        late = Result(kind=ResultKind.TIMEOUT, reason="deadline", detail="The attempt reached its hard deadline.")
+        return late if run.cancel_at is None else _cancelled(run)
     if _instance_ended(attempt):
         # who asked for an end gets one: nobody needs to know whether it came by the agent
         return _cancelled(run) if run.cancel_at is not None else _lost("host", _how_it_ended(attempt))

@@ -166,8 +166,7 @@ def _active(run: Run, attempt: Attempt, facts: RunFacts, now: datetime) -> RunDe
     if result is None:
         if not overdue:
             return _wait(run, now + WATCH_RUN)
-        detail = "The attempt was past its deadline and nobody ended it."
-        return SaveRun(end(run, Verdict.LOST, now, reason="deadline", detail=detail))
+        return _overdue(run, now)
     if worth_a_retry(result, attempt, run):
         if cannot_claim(attempt):
             return SaveRun(enter(run, RunState.QUEUED, now))
@@ -177,6 +176,13 @@ def _active(run: Run, attempt: Attempt, facts: RunFacts, now: datetime) -> RunDe
         return _wait(run, now + WATCH_RUN)
     verdict = verdict_of(result, attempt, run)
     return SaveRun(end(run, verdict, now, reason=result.reason, detail=result.detail))
+
+
+def _overdue(run: Run, now: datetime) -> SaveRun:
+    if run.cancel_at is not None:  # who asked for an end gets one
+        return _cancelled(run, now)
+    detail = "The attempt was past its deadline and nobody ended it."
+    return SaveRun(end(run, Verdict.LOST, now, reason="deadline", detail=detail))
 
 
 def _cancelled(run: Run, now: datetime) -> SaveRun:

@@ -340,6 +340,7 @@ def test_a_last_log_that_cannot_be_read_does_not_keep_the_instance():
         (live(observed=InstanceState.EXITED), RUN, START, ResultKind.LOST, "host"),
         (live(observed_gone_at=START), RUN, START, ResultKind.LOST, "host"),
         (live(hard_deadline=later(minutes=1)), RUN, later(seconds=80), ResultKind.TIMEOUT, "deadline"),
+        (live(hard_deadline=later(minutes=1)), CANCELLED, later(seconds=80), ResultKind.CANCELLED, "asked"),
         (
             live(hard_deadline=later(minutes=1), observed=InstanceState.EXITED),
             RUN,

@@ -190,6 +190,8 @@ def test_an_active_run_ends_even_when_nobody_works_on_its_attempt():
     assert saved(decide_run(active(), (forgotten,), RunFacts(), deadline)).state is RunState.ACTIVE
     after = deadline + timedelta(minutes=10)
     assert ended(decide_run(active(), (forgotten,), RunFacts(), after)) == (Verdict.LOST, "deadline")
+    cancelled = active(cancel_at=deadline, cancel_by="@eve")
+    assert ended(decide_run(cancelled, (forgotten,), RunFacts(), after)) == (Verdict.CANCELLED, "asked")
     just_up = RunFacts(up_at=after - timedelta(minutes=1))  # nobody could end it before
     assert saved(decide_run(active(), (forgotten,), just_up, after)).state is RunState.ACTIVE
 
