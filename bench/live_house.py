@@ -33,6 +33,7 @@ class StillCloud:
     """`ports.provider.Provider`: whatever was made runs for ever."""
 
     name = NAME
+    listed_within_s = 180.0
     observe_every_s = 15.0
 
     def __init__(self, state: Path, instances: Path) -> None:

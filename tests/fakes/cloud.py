@@ -53,6 +53,7 @@ class FakeCloud:
     stock: int = 100
     boots_after_s: float = 3.0
     list_lag_s: float = 0.0
+    listed_within_s: float = 180.0
     observe_every_s: float = 15.0
     usd_per_hour_micro: int = 1_000_000
     book: list[FakeInstance] = field(default_factory=list)

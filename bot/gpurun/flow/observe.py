@@ -22,7 +22,6 @@ from gpurun.ports.store import Kind, Lease, Tx
 from gpurun.run.names import parse_name
 from gpurun.run.timers import (
     DESTROY_DOUBT,
-    LIST_LAG,
     OBSERVE_IDLE_S,
     OBSERVE_LIVE_S,
     STRAY_SIGHTINGS,
@@ -67,8 +66,9 @@ class Observer:
                 self._sighting(tx, lease.id, owner, instance, asked_at)
         tx.observed_again(as_before, at=asked_at)
         listed = {instance.ref for instance in owned}
+        lag = timedelta(seconds=self._s.provider(lease.id).listed_within_s)
         for attempt in live:
-            if attempt.instance_ref not in listed and _should_be_listed(attempt, asked_at):
+            if attempt.instance_ref not in listed and _should_be_listed(attempt, asked_at - lag):
                 tx.observed(attempt.id, None, at=asked_at)
             if _should_end(attempt, tx.now()):
                 tx.wake(Kind.ATTEMPT, attempt.id)
@@ -199,10 +199,11 @@ def _says_nothing_new(attempt: Attempt, instance: Owned) -> bool:
     )
 
 
-def _should_be_listed(attempt: Attempt, asked_at: datetime) -> bool:
+def _should_be_listed(attempt: Attempt, made_until: datetime) -> bool:
+    """It was seen before, or was made so early that the list must hold it."""
     if attempt.instance_ref is None or attempt.create_sent_at is None:
         return False
-    return attempt.observed_at is not None or attempt.create_sent_at + LIST_LAG <= asked_at
+    return attempt.observed_at is not None or attempt.create_sent_at <= made_until
 
 
 def _should_end(attempt: Attempt, now: datetime) -> bool:

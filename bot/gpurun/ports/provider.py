@@ -16,6 +16,8 @@ class Provider(Protocol):
     """Raises ProviderUnavailable when a call that is safe to repeat found nobody."""
 
     name: str
+    listed_within_s: float
+    """How late `list_owned` may show a new instance: before that and its first sighting, absence says nothing."""
     observe_every_s: float
     """How often `list_owned` is asked while attempts live, seconds; what the provider's rate limit bears."""
 

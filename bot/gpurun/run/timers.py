@@ -20,8 +20,6 @@ DEADLINE_SPARE = timedelta(minutes=10)
 """What the hard deadline leaves for source, weights and the end, above boot and `max_duration`."""
 LIST_FRESH = timedelta(minutes=5)
 """No create where the provider's list was not clean for this long."""
-LIST_LAG = timedelta(minutes=3)
-"""A provider may show a new instance this late: before its first sighting, absence says nothing."""
 LOOKS = (timedelta(seconds=5), timedelta(seconds=20), timedelta(seconds=60))
 LOOKING_LIMIT = timedelta(minutes=10)
 """A failed list is no look, so looks alone would not end."""

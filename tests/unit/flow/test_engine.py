@@ -388,6 +388,25 @@ async def test_silence_and_a_provider_that_does_not_say_running_is_lost(world):
     await world.expect(Verdict.LOST, "host")
 
 
+async def test_an_instance_that_goes_before_it_was_ever_listed_is_missed_at_once_where_lists_are_never_late(world):
+    world.agents.script = Script(works_s=600)
+    world.cloud.observe_every_s, world.cloud.listed_within_s = 20, 0
+    await world.start()
+    await world.run_for(seconds=8)
+    assert (await world.the_attempts())[0].observed_at is None
+    world.cloud.vanish(world.cloud.book[0])
+    await world.run_for(seconds=45)
+    await world.expect(Verdict.LOST, "host")
+
+
+async def test_a_late_list_says_nothing_of_an_instance_that_it_never_held(world):
+    world.agents.script = Script(works_s=100)
+    world.cloud.observe_every_s, world.cloud.list_lag_s = 2, 170
+    await world.start()
+    await world.run_for(seconds=300)
+    await world.expect(Verdict.PASSED)
+
+
 async def test_an_instance_that_vanishes_in_the_job_is_lost_and_not_repeated(world):
     world.agents.script = Script(dies_in=None, result=None)
     await world.start()

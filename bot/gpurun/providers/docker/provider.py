@@ -69,6 +69,7 @@ class DockerProvider:
     """`ports.provider.Provider`, `Prepares`, `HasImages` and `SaysWhyNot`."""
 
     name = "docker"
+    listed_within_s = 0.0
     observe_every_s = 2.0
     """It is on this machine or one hop away, and a list costs it a millisecond."""
     config_model = DockerConfig
