@@ -13,7 +13,7 @@ from gpurun.cli.interrupts import Interrupts
 from gpurun.cli.screen import Screen
 from gpurun.cli.who import who
 from gpurun.domain.errors import Bug
-from gpurun.domain.run import AttemptState, RunState, Verdict
+from gpurun.domain.run import Attempt, AttemptState, RunState, Verdict
 from gpurun.domain.stream import StreamName
 from gpurun.flow.facts import gather
 from gpurun.flow.request import request_cancel, request_end
@@ -79,6 +79,8 @@ class _Follower:
         while True:
             look: Callable[[Tx], tuple[RunFacts, _Seen, bytes]] = partial(self._look, seen=seen)
             facts, seen, piece = await self._house.store.read(look)
+            if facts.attempt is not None:
+                self._screen.hides(partial(self._hide, facts.attempt))
             self._screen.shows(facts, piece)
             if self._screen.broken and not unread:
                 unread = True
@@ -88,6 +90,9 @@ class _Follower:
             if not piece:
                 await anyio.sleep(PAUSE_S)
                 await self._house.store.committed(timeout_s=LOOK_EVERY_S)
+
+    def _hide(self, attempt: Attempt, text: str) -> str:
+        return self._house.http.maskers.of(attempt).text(text)
 
     def _look(self, tx: Tx, seen: _Seen) -> tuple[RunFacts, _Seen, bytes]:
         """Only what changes on the screen; a report reads more."""

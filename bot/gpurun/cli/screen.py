@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
 
@@ -33,12 +34,19 @@ _STYLES = {Verdict.PASSED: "bold green", Verdict.CANCELLED: "bold yellow"}
 _AFTER_THE_LOG = (Phase.COLLECTING, Phase.FINISHED)
 
 
+Hide = Callable[[str], str]
+
+
 class Screen(Protocol):
     """Told of everything in order."""
 
     @property
     def broken(self) -> bool:
         """Nobody can read it any more: the pipe or the terminal was closed."""
+        ...
+
+    def hides(self, hide: Hide) -> None:
+        """From now on `hide` is asked of each text that is shown: what surrounds a secret in the log may be dropped."""
         ...
 
     def starts(self, job: str, state: LocalState, sha: CommitSha) -> None:
@@ -63,24 +71,25 @@ class Screen(Protocol):
 
 
 class _Lines:
-    """Bytes in, whole clean lines out."""
+    """Bytes in, whole clean lines out, without secrets."""
 
     def __init__(self) -> None:
         self._kept = b""
+        self.hide: Hide = str
 
     def take(self, piece: bytes) -> str:
         data = self._kept + piece
         cut = whole_lines(data)
         self._kept = data[cut:]
-        return clean_whole_lines(data[:cut])
+        return self.hide(clean_whole_lines(data[:cut]))
 
     def rest(self) -> str:
         data, self._kept = self._kept, b""
-        return clean(data)
+        return self.hide(clean(data))
 
     def peek(self) -> str:
         """What a progress bar shows now: the line that has not ended yet."""
-        return clean(self._kept[-PEEK_BYTES:])
+        return self.hide(clean(self._kept[-PEEK_BYTES:]))
 
 
 class _Console(Console):
@@ -140,6 +149,9 @@ class PeopleScreen:
     @property
     def broken(self) -> bool:
         return self._console.broken
+
+    def hides(self, hide: Hide) -> None:
+        self._lines.hide = hide
 
     def starts(self, job: str, state: LocalState, sha: CommitSha) -> None:
         self._say(f"gpurun {job} · {state.repo.name} at {sha[:12]}", "bold")
@@ -245,6 +257,10 @@ class JsonScreen:
     def __init__(self) -> None:
         self.broken = False
         self._lines = _Lines() if sys.stderr.isatty() else None
+
+    def hides(self, hide: Hide) -> None:
+        if self._lines is not None:
+            self._lines.hide = hide
 
     def starts(self, job: str, state: LocalState, sha: CommitSha) -> None:
         del job, state, sha

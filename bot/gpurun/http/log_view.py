@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -86,6 +86,12 @@ async def cleaned(store: Store, run_id: str, number: int | None, offset: int) ->
             return
         yield piece.text.encode()
         offset = piece.next
+
+
+async def hidden(texts: AsyncIterator[bytes], hide: Callable[[str], str]) -> AsyncIterator[bytes]:
+    """The same without secrets: what surrounded one in the log, and hid it from the masks, may have been dropped."""
+    async for text in texts:
+        yield hide(text.decode()).encode()
 
 
 async def followed(store: Store, clock: Clock, run_id: str, number: int | None, offset: int) -> AsyncIterator[bytes]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -105,6 +105,7 @@ class Pages:
         """The whole page."""
         run, attempt = await self._opened(request)
         text, offset = await self._log_end(run, attempt)
+        text = self._hide(attempt)(text)
         view = await self._view(run, attempt)
         return self._html("run.html", self._links(request, run, attempt) | {"view": view, "text": text, "next": offset})
 
@@ -117,9 +118,10 @@ class Pages:
         """What came after `offset`, as JSON for the page's script."""
         run, _ = await self._opened(request)
         piece = await self._piece(run, _number(request), _offset(request))
+        hide = self._hide(piece.attempt)
         facts = {
-            "text": piece.text,
-            "partial": clean(piece.partial),
+            "text": hide(piece.text),
+            "partial": hide(clean(piece.partial)),
             "next": piece.next,
             "more": not piece.at_end,
             "ended": piece.ended and piece.at_end,
@@ -130,13 +132,13 @@ class Pages:
 
     async def run_log(self, request: Request) -> Response:
         """The cleaned log from `offset`; with `follow=1` as it grows."""
-        run, _ = await self._opened(request)
+        run, attempt = await self._opened(request)
         number, offset = _number(request), _offset(request)
         if request.query_params.get("follow") == "1":
             body = log_view.followed(self._store, self._services.clock, run.id, number, offset)
         else:
             body = log_view.cleaned(self._store, run.id, number, offset)
-        return _text_stream(body)
+        return _text_stream(log_view.hidden(body, self._hide(attempt)))
 
     async def run_log_raw(self, request: Request) -> Response:
         """The stored bytes as they are."""
@@ -161,6 +163,10 @@ class Pages:
             return Response(b"", media_type="application/octet-stream", headers=headers)
         body = self._services.blobs.open(artifact.blob)
         return StreamingResponse(body, media_type="application/octet-stream", headers=headers)
+
+    def _hide(self, attempt: Attempt | None) -> Callable[[str], str]:
+        """Cleaning may join what escapes kept apart."""
+        return str if attempt is None else self._services.maskers.of(attempt).text
 
     async def _opened(self, request: Request) -> tuple[Run, Attempt | None]:
         """The run that the key opens and the attempt asked for. A wrong key is answered like an unknown run."""

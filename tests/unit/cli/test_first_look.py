@@ -114,7 +114,7 @@ async def test_a_server_starts_without_github_and_without_an_engine(tmp_path):
     structlog.configure(processors=[stop_when_all_was_told])
     settings = Settings(
         state_dir=tmp_path / "server", port=0, github_app_id=1, github_private_key=pem(app_key()),
-        webhook_secret="s", github_api_url="http://127.0.0.1:1", github_url="http://127.0.0.1:1",
+        webhook_secret="hook-secret", github_api_url="http://127.0.0.1:1", github_url="http://127.0.0.1:1",
     )  # fmt: skip
     with anyio.fail_after(20):
         await _serve(settings)

@@ -51,6 +51,15 @@ def test_the_log_is_whole_lines_without_anything_that_steers_a_terminal(capsys):
     assert capsys.readouterr().out == "one\ntwo [red]markup[/red] :smile:\n100 %\n"
 
 
+def test_what_only_cleaning_brings_together_is_hidden(capsys):
+    screen = PeopleScreen()
+    screen.hides(lambda text: text.replace("hf_secret", "*" * 9))
+    screen.shows(facts(ACTIVE, LIVE), b"")
+    capsys.readouterr()
+    screen.shows(facts(ACTIVE, LIVE), b"token=\x1b[1mhf_\x1b[0msec\x00ret\n")
+    assert capsys.readouterr().out == "token=*********\n"
+
+
 def test_a_million_empty_lines_are_written_whole_and_in_little_memory(capsys):
     screen = PeopleScreen()
     screen.shows(facts(ACTIVE, LIVE), b"before\n")

@@ -202,6 +202,19 @@ async def test_bad_offsets(world, offset):
     assert (await world.page("/log", query=f"&offset={offset}")).status_code == 400
 
 
+async def test_a_token_that_escapes_held_apart_is_masked_where_they_are_dropped(world):
+    """What is stored was masked as it came; the view's own cleaning puts such a token together."""
+    await world.add()
+    parts = (b"ghs_Ab3dEf6hIj9L", b"mN2pQr5tUv8xYz1aBc4dEf7gHi")
+    await log_is(world, b"token=" + b"\x1b[1m".join(parts) + b"\n" + b"\x00".join(parts))
+    token = b"".join(parts).decode()
+    for path, query in (("", ""), ("/log", ""), ("/live", "&offset=0")):
+        body = (await world.page(path, query=query)).text
+        assert "token=" in body
+        assert token not in body
+        assert "*" * len(token) in body
+
+
 async def test_a_long_log_is_whole(world):
     await world.add()
     line = b"x" * 99 + b"\n"
