@@ -144,6 +144,7 @@ def test_an_agent_that_reaches_nobody_until_its_deadline_prints_what_is_left(bot
     bot.run = "seq 1 100000; read line < go; seq 100001 200000"
     agent = start(first=with_code("run", "REPORT_S = 0.5"))
     bot.wait_for_log(b"\n99999\n")
+    bot.wait(lambda: bot.streams["metrics"])
     bot.down()
     (agent.root / "work" / "go").write_text("\n")
     code, output = agent.leave()

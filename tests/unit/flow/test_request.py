@@ -19,7 +19,7 @@ def store_url(tmp_path):
 async def run_id(store, clock, chance, world):
     world.agents.script = Script(works_s=600, obeys=False)
     run_id = await world.start()
-    await world.run_for(seconds=10)
+    await world.run_for(seconds=20)
     (attempt,) = await world.the_attempts()
     assert attempt.state is AttemptState.LIVE
     return run_id

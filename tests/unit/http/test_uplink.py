@@ -228,9 +228,12 @@ async def test_a_folder_with_a_long_name_works_too(store, services, chance, tmp_
 async def test_a_job_cannot_use_up_the_file_descriptors(store, make_uplinks):
     await add(store)
     uplink = await make_uplinks().open(ATTEMPT_ID, "docker")
-    taken = [await asyncio.open_unix_connection(f"{uplink.address}/bot.sock") for _ in range(MAX_CONNECTIONS)]
+    folder = os.open(uplink.address, os.O_RDONLY | os.O_DIRECTORY)  # the path itself may be too long for a socket
+    path = f"/proc/self/fd/{folder}/bot.sock"
+    taken = [await asyncio.open_unix_connection(path) for _ in range(MAX_CONNECTIONS)]
     await asyncio.sleep(0)
-    reader, writer = await asyncio.open_unix_connection(f"{uplink.address}/bot.sock")
+    reader, writer = await asyncio.open_unix_connection(path)
+    os.close(folder)
     assert await _end(reader) == b""
     for _, each in [*taken, (reader, writer)]:
         each.close()
