@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -44,6 +45,7 @@ class Steps:
 def main() -> int:
     """0 when the job passed."""
     steps = Steps()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does, and takes everything down
     try:
         with shared_registry() as registry, tempfile.TemporaryDirectory(prefix="gpurun-demo-") as folder:
             image = Images(engine(), registry).python()

@@ -207,7 +207,7 @@ def test_ctrl_c_ends_a_job_that_does_not_listen_and_then_the_command(desk):
     process = desk.start("smoke")
     read_until(process, "deaf")
     process.send_signal(signal.SIGINT)
-    read_until(process, "Stopping; the container goes first. Once more: without giving the job time.")
+    read_until(process, "Stopping: the job has 20 s to end, then its container is removed. Once more: at once.")
     assert len(desk.containers()) == 1
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=10)

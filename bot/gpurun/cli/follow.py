@@ -48,7 +48,7 @@ async def carry_out(house: House, run_id: str, screen: Screen, *, interrupts: In
 
 async def _heed(house: House, run_id: str, screen: Screen, interrupts: Interrupts) -> None:
     await interrupts.reach(1)
-    screen.notes("Stopping; the container goes first. Once more: without giving the job time.")
+    screen.notes("Stopping: the job has 20 s to end, then its container is removed. Once more: at once.")
     await request_cancel(house.store, run_id, who())
     await interrupts.reach(2)
     screen.notes("Removing the container. Once more: without waiting for that.")

@@ -30,6 +30,8 @@ PEEK_BYTES = 4096
 OURS = "::gpurun:: "
 """What lines of the agent in the log start with."""
 _PERCENT = re.compile(r" \d+ %$")
+_MOVES = re.compile(r" \d+ %$|(?<=quiet for ).+$")
+"""What changes all the time; a terminal has a line for that."""
 _STYLES = {Verdict.PASSED: "bold green", Verdict.CANCELLED: "bold yellow"}
 _AFTER_THE_LOG = (Phase.COLLECTING, Phase.FINISHED)
 
@@ -195,7 +197,7 @@ class PeopleScreen:
             return
         now = status(facts)
         word = f"{now.word}: {clean(now.note.encode())}" if now.note else now.word
-        news = _PERCENT.sub("", word) != _PERCENT.sub("", self._word)
+        news = _MOVES.sub("", word) != _MOVES.sub("", self._word)
         if news:
             self._since = facts.now
         self._word = word

@@ -111,9 +111,10 @@ def _bad_job(word: str, prefix: str) -> CommandError | None:
         )
     if word.startswith("<") and word.endswith(">"):
         return CommandError(f"Write the name of a job in place of {_shown(word)}.", hint=_try_help(prefix))
-    lower = word.lower()
-    if _JOB.fullmatch(lower):
-        return CommandError(f"Job names are lower case: `{prefix} {lower}`.")
+    bare = word.lower().strip("`'\"*_;,:!?()[]")
+    if _JOB.fullmatch(bare):
+        why = "Job names are lower case" if bare == word.lower() else "Write the name of the job, nothing around it"
+        return CommandError(f"{why}: `{prefix} {bare}`.")
     return CommandError(
         f"{_shown(word)} cannot be the name of a job: lower-case letters, digits, `.`, `_` and `-`, at most 63.",
         hint=_try_help(prefix),
@@ -125,7 +126,9 @@ def _unexpected(words: list[str], prefix: str) -> CommandError | None:
         return None
     word = words[0]
     if word.lower() == prefix:
-        return CommandError("Write each command on a line of its own.")
+        return CommandError(
+            "Write each command on a line of its own. A line ends where Enter was pressed, nowhere else."
+        )
     key, is_argument, _ = word.partition("=")
     if is_argument:
         return CommandError(f"Arguments such as {_shown(key + '=…')} are not in this version.")

@@ -35,6 +35,14 @@ def test_a_line_for_each_phase_and_none_for_each_percent(capsys):
     assert capsys.readouterr().out == "· preparing: pulling image\n· running\n"
 
 
+def test_silence_is_told_once_and_not_each_second(capsys):
+    screen = PeopleScreen()
+    for seconds in (5, 60, 61, 62, 120):
+        seen = replace(LIVE, last_seen_at=situations.at(0))
+        screen.shows(RunFacts(run=ACTIVE, now=situations.at(seconds), attempts=(seen,)), b"")
+    assert capsys.readouterr().out == "· running\n· running: quiet for 1 m 00 s\n"
+
+
 def test_why_something_is_tried_again_is_told_once(capsys):
     screen = PeopleScreen()
     for tries in (1, 2, 3):
