@@ -94,9 +94,15 @@ def test_a_new_secret_counts_at_once():
 
 
 @pytest.fixture
-def own_log(capsys):
+def own_log(capsys, monkeypatch):
     """The program's log as a server writes it, and no trace of it afterwards."""
     before = structlog.get_config()
+    for name in ("uvicorn", "uvicorn.error"):  # a uvicorn that another test set up in its own way
+        theirs = logging.getLogger(name)
+        monkeypatch.setattr(theirs, "handlers", [])
+        monkeypatch.setattr(theirs, "propagate", True)
+        monkeypatch.setattr(theirs, "disabled", False)
+        theirs.setLevel(logging.NOTSET)
     yield capsys
     structlog.configure(**before)
     logs.keep_out_of_log(str)
