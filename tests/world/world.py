@@ -139,8 +139,10 @@ class World:
         return ""
 
     async def expect_container(self) -> str:
-        """The id of the one container that runs the job."""
-        found = await self.until(lambda: self.containers() or None, "a container")
+        """The id of the one container that runs the job; one that may yet fail to start is none."""
+        found = await self.until(
+            lambda: [c for c in self.containers() if c["State"] != "created"] or None, "a container"
+        )
         assert len(found) == 1, found
         return str(found[0]["Id"])
 
