@@ -37,7 +37,7 @@ RETURNING guid
 
 
 def accept_on_sqlite(connection: sqlite3.Connection, deliveries: Sequence[Delivery], due_at: datetime) -> list[bool]:
-    """One transaction of its own; like `InboxTable.accept`, without what SQLAlchemy costs."""
+    """One transaction of its own; like `InboxTable.accept`, without what SQLAlchemy costs, on the hot path."""
     rows = [_values(delivery, micros(due_at)) for delivery in deliveries]
     cursor = connection.cursor()
     try:
@@ -60,10 +60,15 @@ class InboxTable(TransactionBase):
     """`ports.store.InboxRows`."""
 
     def accept(self, deliveries: Sequence[Delivery]) -> list[bool]:
-        """One row each, in order; False where the GUID was there already. The hot path: the driver without Core."""
+        """One row each, in order; False where the GUID was there already. PostgreSQL; SQLite has `accept_on_sqlite`."""
         now = micros(self.now())
         rows = [_values(delivery, now) for delivery in deliveries]
-        fresh = self._accept_on_postgres(rows) if self._postgres else self._accept_on_sqlite(rows)
+        columns = tuple(list(column) for column in zip(*rows, strict=True))
+        made = set(self._connection.exec_driver_sql(_MANY, columns).scalars())
+        fresh = []
+        for row in rows:
+            fresh.append(row[0] in made)
+            made.discard(row[0])
         self.news = self.news or any(fresh)
         return fresh
 
@@ -101,22 +106,6 @@ class InboxTable(TransactionBase):
         self._change(self._insert(table).values(inbox_id=inbox_id, **key).on_conflict_do_nothing())
         owner = select(table.c.inbox_id).filter_by(**key)
         return bool(self._connection.execute(owner).scalar_one() == inbox_id)
-
-    def _accept_on_sqlite(self, rows: Sequence[tuple[Any, ...]]) -> list[bool]:
-        cursor = self._connection.connection.cursor()
-        try:
-            return _insert_one_by_one(cursor, rows)
-        finally:
-            cursor.close()
-
-    def _accept_on_postgres(self, rows: Sequence[tuple[Any, ...]]) -> list[bool]:
-        columns = tuple(list(column) for column in zip(*rows, strict=True))
-        made = set(self._connection.exec_driver_sql(_MANY, columns).scalars())
-        fresh = []
-        for row in rows:
-            fresh.append(row[0] in made)
-            made.discard(row[0])
-        return fresh
 
 
 def _insert_together(cursor: Any, rows: Sequence[tuple[Any, ...]]) -> int:

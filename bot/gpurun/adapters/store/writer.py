@@ -17,6 +17,7 @@ from gpurun.domain.errors import Bug, StoreBusy
 from gpurun.domain.stream import Piece, Taken
 
 T = TypeVar("T")
+_Item = TypeVar("_Item", "_Accepted", "_Appended")
 
 GROUP = 256
 """Deliveries of one commit. More would make the first of them wait for the last."""
@@ -89,12 +90,7 @@ class Writer:
     def append(self, piece: Piece) -> asyncio.Future[Taken]:
         """In the event loop."""
         future: asyncio.Future[Taken] = self._loop.create_future()
-        with self._wanted:
-            if self._closing:
-                raise StoreBusy("The store is closed.")
-            self._pieces.append(_Appended(piece, future))
-            if not self._gathering or len(self._pieces) >= PIECES:
-                self._wanted.notify()
+        self._put(self._pieces, _Appended(piece, future))
         return future
 
     def close(self) -> None:
@@ -104,21 +100,22 @@ class Writer:
             self._wanted.notify()
         self._thread.join()
 
-    def _put(self, queue: deque[Any], item: _Job | _Accepted) -> None:
+    def _put(self, queue: deque[Any], item: _Job | _Accepted | _Appended) -> None:
         with self._wanted:
             if self._closing:
                 raise StoreBusy("The store is closed.")
             queue.append(item)
-            self._wanted.notify()
+            if not self._gathering or queue is not self._pieces or len(queue) >= PIECES:
+                self._wanted.notify()
 
     def _work(self) -> None:
         while self._wait():
             group = self._take_deliveries()
             if group:
-                self._commit_group(group)
+                self._commit_group(group, self._accept)
             pieces = self._take_pieces()
             if pieces:
-                self._commit_pieces(pieces)
+                self._commit_group(pieces, self._append)
             jobs = self._take_jobs()
             if len(jobs) == 1:
                 self._commit_job(jobs[0])
@@ -148,43 +145,38 @@ class Writer:
         return _some_of(self._deliveries, GROUP, lambda item: len(item.delivery.body))
 
     def _take_pieces(self) -> list[_Appended]:
-        return _some_of(self._pieces, PIECES, lambda item: len(item.piece.data))
+        """In one order everywhere, so that two processes do not wait for each other's rows."""
+        taken = _some_of(self._pieces, PIECES, lambda item: len(item.piece.data))
+        return sorted(taken, key=lambda item: item.piece.attempt_id)
 
     def _take_jobs(self) -> list[_Job]:
         waiting = self._jobs
         jobs = [waiting.popleft() for _ in range(min(JOBS, len(waiting)))]
         return [job for job in jobs if not job.future.cancelled()]
 
-    def _commit_group(self, group: Sequence[_Accepted]) -> None:
-        deliveries = [item.delivery for item in group]
+    def _commit_group(self, group: Sequence[_Item], commit: Callable[[Sequence[_Item]], Done[list[Any]]]) -> None:
+        """One commit, one answer each."""
         try:
-            done = self._database.accept(deliveries)
+            done = commit(group)
         except Exception as exc:  # noqa: BLE001 (the border of the thread: whoever waits gets it)
             if isinstance(exc, Bug) and len(group) > 1:
-                # One delivery that no row can hold must not take the others with it.
+                # One that no row can hold must not take the others with it.
                 for item in group:
-                    self._commit_group([item])
+                    self._commit_group([item], commit)
             else:
                 self._answer([(item.future, exc) for item in group])
             return
         self._answer(list(zip((item.future for item in group), done.value, strict=True)), news=done.news)
 
-    def _commit_pieces(self, group: Sequence[_Appended]) -> None:
-        # in one order everywhere, so that two processes do not wait for each other's rows
-        group = sorted(group, key=lambda item: item.piece.attempt_id)
+    def _accept(self, group: Sequence[_Accepted]) -> Done[list[bool]]:
+        return self._database.accept([item.delivery for item in group])
+
+    def _append(self, group: Sequence[_Appended]) -> Done[list[Any]]:
         pieces = [item.piece for item in group]
-        try:
-            done = self._database.transact(lambda tx: tx.append_pieces(pieces))
-        except Exception as exc:  # noqa: BLE001 (the border of the thread: whoever waits gets it)
-            if isinstance(exc, Bug) and len(group) > 1:
-                for item in group:
-                    self._commit_pieces([item])
-            else:
-                self._answer([(item.future, exc) for item in group])
-            return
+        done = self._database.transact(lambda tx: tx.append_pieces(pieces))
         self._last_agents = frozenset(piece.attempt_id for piece in pieces)
         self._last_pieces_at = time.monotonic()
-        self._answer(list(zip((item.future for item in group), done.value, strict=True)))
+        return done
 
     def _commit_jobs(self, jobs: Sequence[_Job]) -> None:
         try:
