@@ -329,6 +329,11 @@ def test_a_fault_in_defaults_is_told_where_it_stands():
     assert "2:19 " in refused(f"version: 1\ndefaults: {{image: x:1}}\njobs: {{a: {{run: x, image: '{IMAGE}'}}}}\n")
 
 
+MANY_JOBS = "version: 1\njobs:\n" + "".join(
+    f"  job{n}:\n    image: {IMAGE}\n    run: x\n    env: {{A: '1'}}\n" for n in range(150)
+)
+
+
 @pytest.mark.parametrize(
     "file",
     [
@@ -351,9 +356,13 @@ def test_a_fault_in_defaults_is_told_where_it_stands():
 )
 def test_b053_a_hostile_file_is_cheap(file):
     started = time.process_time()
+    load(MANY_JOBS)
+    plain_s = time.process_time() - started
+    started = time.process_time()
     with pytest.raises(ConfigError):
         load(file)
-    assert time.process_time() - started < 2  # of minutes, by the same parser without the limits
+    hostile_s = time.process_time() - started
+    assert hostile_s < 10 * plain_s  # the worst takes 4, and 6 where others use the machine
     tracemalloc.start()
     with pytest.raises(ConfigError):
         load(file)
@@ -363,8 +372,7 @@ def test_b053_a_hostile_file_is_cheap(file):
 
 
 def test_a_file_of_many_jobs_stays_below_the_count():
-    jobs = "".join(f"  job{n}:\n    image: {IMAGE}\n    run: x\n    env: {{A: '1'}}\n" for n in range(150))
-    assert len(load("version: 1\njobs:\n" + jobs).jobs) == 150
+    assert len(load(MANY_JOBS).jobs) == 150
 
 
 parts = st.sampled_from([*" \n\t:-[]{}&*!|>'\"%@`?#,~0aA<\\", "version: 1\n", "jobs:\n", "  smoke:\n", "    env:\n"])
