@@ -102,11 +102,14 @@ def desk(tmp_path, engine, base_images):
     end_watchdogs(desk.home / "watchdog")
 
 
-def read_until(process: subprocess.Popen[str], line: str) -> None:
+def read_until(process: subprocess.Popen[str], line: str) -> list[str]:
+    """What was printed before."""
     assert process.stdout is not None
+    before = []
     for read in process.stdout:
         if read.rstrip("\n") == line:
-            return
+            return before
+        before.append(read.rstrip("\n"))
     pytest.fail(f"the output ended before {line!r}: {process.stderr and process.stderr.read()}")
 
 
@@ -219,7 +222,7 @@ def test_ctrl_c_ends_a_job_that_does_not_listen_and_then_the_command(desk):
 def test_sigterm_gives_the_job_time_to_end(desk):
     desk.jobs(smoke={"run": "trap 'echo tidied; exit 0' TERM; echo ready; while :; do sleep 0.1; done"})
     process = desk.start("smoke")
-    read_until(process, "ready")
+    assert read_until(process, "ready").count("· running") == 1
     process.terminate()
     out, _ = process.communicate(timeout=WITHIN_S)
     assert process.returncode == 130
