@@ -27,6 +27,8 @@ LOOK_EVERY_S = 0.1
 PAUSE_S = 0.025
 """Between two looks: a run's steps come in bursts, and a look costs the engine's own time."""
 READ_BYTES = 1024 * 1024
+CANCEL_GRACE_S = 20.0
+"""What the agent gives a job between SIGTERM and SIGKILL."""
 CANCEL_LIMIT = timedelta(seconds=2)
 """How long a cancelled run that has no container, and never will, may take to say so: a call may be under way."""
 LEFT = "Left without waiting. The container ends by its own deadline at the latest; the next `gpurun run` removes it."
@@ -48,7 +50,9 @@ async def carry_out(house: House, run_id: str, screen: Screen, *, interrupts: In
 
 async def _heed(house: House, run_id: str, screen: Screen, interrupts: Interrupts) -> None:
     await interrupts.reach(1)
-    screen.notes("Stopping: the job has 20 s to end, then its container is removed. Once more: at once.")
+    screen.notes(
+        f"Stopping: the job has {CANCEL_GRACE_S:.0f} s to end, then its container is removed. Once more: at once."
+    )
     await request_cancel(house.store, run_id, who())
     await interrupts.reach(2)
     screen.notes("Removing the container. Once more: without waiting for that.")

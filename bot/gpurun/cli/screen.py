@@ -36,7 +36,7 @@ _STYLES = {Verdict.PASSED: "bold green", Verdict.CANCELLED: "bold yellow"}
 _AFTER_THE_LOG = (Phase.COLLECTING, Phase.FINISHED)
 
 
-Hide = Callable[[str], str]
+Masking = Callable[[str], str]
 
 
 class Screen(Protocol):
@@ -47,7 +47,7 @@ class Screen(Protocol):
         """Nobody can read it any more: the pipe or the terminal was closed."""
         ...
 
-    def hides(self, hide: Hide) -> None:
+    def hides(self, hide: Masking) -> None:
         """From now on `hide` is asked of each text that is shown: what surrounds a secret in the log may be dropped."""
         ...
 
@@ -77,7 +77,7 @@ class _Lines:
 
     def __init__(self) -> None:
         self._kept = b""
-        self.hide: Hide = str
+        self.hide: Masking = str
 
     def take(self, piece: bytes) -> str:
         data = self._kept + piece
@@ -152,7 +152,7 @@ class PeopleScreen:
     def broken(self) -> bool:
         return self._console.broken
 
-    def hides(self, hide: Hide) -> None:
+    def hides(self, hide: Masking) -> None:
         self._lines.hide = hide
 
     def starts(self, job: str, state: LocalState, sha: CommitSha) -> None:
@@ -260,7 +260,7 @@ class JsonScreen:
         self.broken = False
         self._lines = _Lines() if sys.stderr.isatty() else None
 
-    def hides(self, hide: Hide) -> None:
+    def hides(self, hide: Masking) -> None:
         if self._lines is not None:
             self._lines.hide = hide
 

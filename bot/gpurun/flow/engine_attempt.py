@@ -16,7 +16,7 @@ from gpurun.domain.offer import Launch, Preparation, Uplink
 from gpurun.domain.run import Attempt, AttemptState, AuditEntry, Run, RunState, Stray, StrayState
 from gpurun.domain.stream import StreamName
 from gpurun.flow import edges, failpoints
-from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices, engine_audit
+from gpurun.flow.services import CALL_TIMEOUT_S, MOVES, EngineServices, engine_audit
 from gpurun.flow.worker import go_on, if_mine, still_mine
 from gpurun.ports.provider import Prepares
 from gpurun.ports.store import Kind, Lease, Tx
@@ -55,8 +55,6 @@ LAST_LOG_BYTES = 40 * 1024 * 1024
 """More than an engine keeps of what an agent prints."""
 LAST_LINE_CHARS = 200
 PREPARE_WAIT_S = 1.0
-MOVES = 5
-"""Decisions of one transaction; no row needs more."""
 SOCKET_IN_INSTANCE = "unix:/gpurun/s/bot.sock"
 AGENT_IN_INSTANCE = "/gpurun/agent.pyz"
 

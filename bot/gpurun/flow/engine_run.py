@@ -16,7 +16,7 @@ from gpurun.domain.offer import Offer
 from gpurun.domain.plan import Resources
 from gpurun.domain.run import Attempt, Pins, ProviderAccount, Run, RunState, Verdict
 from gpurun.flow import edges, failpoints
-from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices, engine_audit
+from gpurun.flow.services import CALL_TIMEOUT_S, MOVES, EngineServices, engine_audit
 from gpurun.flow.worker import go_on
 from gpurun.plan import digest as digests
 from gpurun.plan.load import load, resources_line
@@ -42,8 +42,6 @@ from gpurun.run.tokens import claim_token, token_sha256
 FETCH_TIMEOUT_S = 60.0
 """git may move much data; still below the lease."""
 
-MOVES = 5
-"""Decisions of one transaction; no row needs more."""
 
 ASK_FOR_LESS = "Ask for less under `resources` in `.gpurun.yml`, or have gpurun run on a machine that has it."
 

@@ -22,6 +22,9 @@ from gpurun.run.names import owned_prefix
 CALL_TIMEOUT_S = 30.0
 """Below the lease, so that a call never outlives it."""
 
+MOVES = 5
+"""Decisions about a row in one transaction; no row needs more."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentBundle:
