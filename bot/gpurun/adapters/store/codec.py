@@ -42,8 +42,9 @@ def dump(value: object) -> str:
 
 @lru_cache(maxsize=256)
 def load(kind: type[T], text: str) -> T:
-    """The value that `dump` wrote, frozen: a run's plan and offer are read with each of its steps.
+    """The value that `dump` wrote: a run's plan and offer are read with each of its steps.
 
+    The same text gives the same object, whose mappings nobody may change.
     Fields that this version does not know are left out. Raises: NewerRow when the text is no `kind`.
     """
     try:

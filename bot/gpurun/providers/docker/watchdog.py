@@ -52,7 +52,7 @@ class HostWatchdog:
         return self._mark
 
     def ensure(self, socket_path: str) -> None:
-        """One is running, or about to. Takes 0.1 ms when it is and 1 ms when it is not; waits for nothing."""
+        """One is running, or about to. Waits for nothing; with none running it starts a process."""
         try:
             with self._guard:
                 self._mark = self._mark or _mark_of(self._folder)
