@@ -6,8 +6,10 @@ and `defaults` merged into each job. The models decide what is allowed; this mod
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
 from typing import Any, TypeAlias
 
 from pydantic import ValidationError
@@ -38,6 +40,13 @@ _KEYS = {
     "checkout": tuple(CheckoutKeys.model_fields),
     "model": tuple(ModelKeys.model_fields),
 }
+MAX_FAULTS = 50
+"""So many are told at once."""
+MAX_PLACED_FAULTS = 400
+"""So many get a place, of which the topmost are told: a hostile file has thousands."""
+MAX_MERGED = 20_000
+"""Keys and values of `defaults`, times the jobs that they are merged into: each is checked there again."""
+
 _MERGED = ("env", "resources", "limits", "checkout")
 
 _MEANT = {
@@ -72,7 +81,10 @@ def load(file: str | bytes | None) -> Config:
 
 
 def check(file: str | bytes | None) -> Config | tuple[ConfigError, ...]:
-    """The file's meaning, or every fault in it from top to bottom (one when it is not readable YAML)."""
+    """The file's meaning, or the faults in it from top to bottom (one when it is not readable YAML).
+
+    At most MAX_FAULTS, and then one that says how many more there are.
+    """
     try:
         return _config(_root(file))
     except ConfigError as exc:
@@ -93,20 +105,28 @@ def resources_line(file: str | bytes | None, job: str) -> int:
     root = _root(file)
     jobs = _value(root, "jobs")
     for keys in (_value(jobs, job), _value(root, "defaults")):
-        for key, _ in keys.entries if isinstance(keys, Table) else ():
-            if key.value == "resources":
-                return key.line
+        found = keys.find("resources") if isinstance(keys, Table) else None
+        if found is not None:
+            return found[0].line
     return 0
 
 
 def _value(table: Node | None, name: str) -> Node | None:
-    entries = table.entries if isinstance(table, Table) else ()
-    return next((value for key, value in entries if key.value == name), None)
+    found = table.find(name) if isinstance(table, Table) else None
+    return found and found[1]
 
 
 def job_names(config: Config) -> tuple[str, ...]:
     """In the order of the file."""
     return tuple(config.jobs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """Its sentence is made when it is told: what was meant takes a while to find."""
+
+    at: Node
+    sentence: Callable[[Node], ConfigError]
 
 
 class _Faults(Exception):
@@ -143,21 +163,57 @@ def _config(root: Table) -> Config:
     try:
         File.model_validate(raw)
     except ValidationError as exc:
-        raise _Faults(_in_order([*_faults(exc, root), *nulls])) from None
+        raise _Faults(_in_order(chain(_faults(exc, root), nulls))) from None
     if nulls:
         raise _Faults(_in_order(nulls))
+    _check_merged(root)
     try:
         return Config.model_validate({"version": raw["version"], "jobs": _merged_jobs(raw)})
     except ValidationError as exc:
         raise _Faults(_in_order(_faults(exc, root))) from None
 
 
-def _in_order(errors: Any) -> tuple[ConfigError, ...]:
+def _in_order(faults: Iterable[_Fault]) -> tuple[ConfigError, ...]:
     """From top to bottom, one for each place."""
-    first: dict[tuple[int, int], ConfigError] = {}
-    for error in errors:
-        first.setdefault((error.line, error.column), error)
-    return tuple(first[place] for place in sorted(first))
+    first: dict[tuple[int, int], _Fault] = {}
+    rest = iter(faults)
+    for fault in islice(rest, MAX_PLACED_FAULTS):
+        first.setdefault((fault.at.line, fault.at.column), fault)
+    inside = [first[place] for place in sorted(first)]
+    told = [fault.sentence(fault.at) for fault in inside[:MAX_FAULTS]]
+    if len(inside) > MAX_FAULTS:
+        n_more = len(inside) - MAX_FAULTS
+        more = f"{n_more} more fault" + ("s are" if n_more > 1 else " is")
+        least = "at least " if any(rest) else ""
+        told.append(_at(inside[MAX_FAULTS].at, f"{least}{more} here and below", "Correct those above first."))
+    return tuple(told)
+
+
+def _at(node: Node, message: str, hint: str) -> ConfigError:
+    return ConfigError(message, line=node.line, column=node.column, hint=hint)
+
+
+def _check_merged(root: Table) -> None:
+    defaults, jobs = root.find("defaults"), root.find("jobs")
+    if defaults is None or jobs is None or not isinstance(jobs[1], Table):
+        return
+    n_values = _size(defaults[1])
+    if n_values * len(jobs[1].entries) > MAX_MERGED:
+        raise _at(
+            defaults[0],
+            f"`defaults` has {n_values:,} keys and values, too many for {len(jobs[1].entries):,} jobs",
+            "Move some into the jobs that need them.",
+        )
+
+
+def _size(node: Node) -> int:
+    match node:
+        case Table(entries):
+            return 1 + sum(1 + _size(value) for _, value in entries)
+        case Items(items):
+            return 1 + sum(_size(item) for item in items)
+        case _:
+            return 1
 
 
 def _raw(node: Node) -> Raw:
@@ -170,22 +226,21 @@ def _raw(node: Node) -> Raw:
             return {key.value: _raw(value) for key, value in entries}
 
 
-def _nulls(node: Node, key: Node) -> Iterator[ConfigError]:
+def _nulls(node: Node, key: Node) -> Iterator[_Fault]:
     match node:
         case Text(value, is_null=True):
-            at = node if value else key
-            yield ConfigError(
-                f"{_shown(key.value) if isinstance(key, Text) else 'this item'} has no value",
-                line=at.line,
-                column=at.column,
-                hint='Write "" for an empty text, or delete the line.',
-            )
+            yield _Fault(node if value else key, partial(_no_value, key))
         case Items(items):
             for item in items:
                 yield from _nulls(item, key)
         case Table(entries):
             for name, inner in entries:
                 yield from _nulls(inner, name)
+
+
+def _no_value(key: Node, at: Node) -> ConfigError:
+    what = _shown(key.value) if isinstance(key, Text) else "this item"
+    return _at(at, f"{what} has no value", 'Write "" for an empty text, or delete the line.')
 
 
 def _merged_jobs(raw: dict[str, Raw]) -> dict[str, Raw]:
@@ -206,22 +261,28 @@ def _merged(defaults: dict[str, Raw], job: dict[str, Raw]) -> dict[str, Raw]:
     return merged
 
 
-def _faults(exc: ValidationError, root: Table) -> Iterator[ConfigError]:
+def _faults(exc: ValidationError, root: Table) -> Iterator[_Fault]:
     for detail in exc.errors(include_url=False, include_input=False):
-        path = tuple(part for part in detail["loc"] if part != "[key]")
-        key, node = _find(root, path)
         kind = detail["type"]
+        is_key = detail["loc"][-1] == "[key]" and kind != "extra_forbidden"  # a file may have a key of that name
+        path = detail["loc"][:-1] if is_key else detail["loc"]
+        key, node = _find(root, path)
         if kind == "extra_forbidden":
             assert key is not None
-            yield _unknown_key(str(path[-1]), _level(path[:-1]), key)
+            yield _Fault(key, partial(_unknown_key, str(path[-1]), _level(path[:-1])))
         elif kind == "missing":
-            yield _missing(path, key or node)
-        elif detail["loc"][-1] == "[key]" and key is not None:
-            message, hint = _sentences(detail, "")
-            yield ConfigError(message, line=key.line, column=key.column, hint=hint)
+            yield _Fault(_TOP if len(path) == 1 else key or node, partial(_missing, path))
+        elif is_key and key is not None:
+            yield _Fault(key, partial(_wrong, detail, ()))
         elif not (isinstance(node, Text) and node.is_null):  # `_nulls` tells of those
-            message, hint = _sentences(detail, _shown(_name(path)))
-            yield ConfigError(message, line=node.line, column=node.column, hint=hint)
+            yield _Fault(node, partial(_wrong, detail, path))
+
+
+_TOP = Text("", is_null=False, line=1, column=1)
+
+
+def _wrong(detail: ErrorDetails, path: tuple[int | str, ...], at: Node) -> ConfigError:
+    return _at(at, *_sentences(detail, _shown(_name(path)) if path else ""))
 
 
 def _sentences(detail: ErrorDetails, name: str) -> tuple[str, str]:
@@ -243,23 +304,21 @@ def _sentences(detail: ErrorDetails, name: str) -> tuple[str, str]:
     return f"{name}: {detail['msg']}", ""
 
 
-def _missing(path: tuple[int | str, ...], at: Text | Node) -> ConfigError:
+def _missing(path: tuple[int | str, ...], at: Node) -> ConfigError:
     key = path[-1]
     if len(path) == 1:
         hint = "Write `version: 1` in the first line." if key == "version" else "Write a job below `jobs:`."
-        return ConfigError(f"`{key}` is missing", line=1, column=1, hint=hint)
+        return _at(at, f"`{key}` is missing", hint)
     examples = {
         "image": "Write `image: name@sha256:…`.",
         "run": "Write `run: ` and a command.",
         "id": "Write `id: organisation/name`.",
         "revision": "Write `revision: ` and the 40-digit commit id of the model.",
     }
-    return ConfigError(
-        f"{_shown(_name(path[:-1]))} has no `{key}`", line=at.line, column=at.column, hint=examples.get(str(key), "")
-    )
+    return _at(at, f"{_shown(_name(path[:-1]))} has no `{key}`", examples.get(str(key), ""))
 
 
-def _unknown_key(key: str, level: str, at: Text) -> ConfigError:
+def _unknown_key(key: str, level: str, at: Node) -> ConfigError:
     if any(key in keys for keys in PLANNED_KEYS.values()):
         return NotInThisVersion(
             f"the key `{key}` is not in this version", line=at.line, column=at.column, hint="Delete it for now."
@@ -274,8 +333,16 @@ def _unknown_key(key: str, level: str, at: Text) -> ConfigError:
     )
 
 
+_LONGEST_TYPO = 40
+"""Characters; finding what is alike takes their square."""
+
+
 def _close(word: str, words: Iterable[str], *, cutoff: float = 0.6) -> str:
     """The most alike, or an empty text."""
+    import difflib  # most files have no fault
+
+    if len(word) > _LONGEST_TYPO:
+        return ""
     return next(iter(difflib.get_close_matches(word, list(words), n=1, cutoff=cutoff)), "")
 
 
@@ -295,8 +362,8 @@ def _find(root: Table, path: tuple[int | str, ...]) -> tuple[Text | None, Node]:
     node: Node = root
     for part in path:
         match node:
-            case Table(entries):
-                found = next(((k, v) for k, v in entries if k.value == part), None)
+            case Table():
+                found = node.find(part)
                 if found is None:
                     break
                 key, node = found
