@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from gpurun.domain.errors import Bug, GpurunError, PinNotFound
+from gpurun.domain.errors import Bug, GpurunError, PinNotFound, SourceUnavailable
 from gpurun.domain.forge import Check, Comment, GitSource, NotFetched, Permission, PullRequest, RepoRef
 from gpurun.domain.ids import BranchName, CommitSha, ImageRef, RepoName, Revision, TreeSha
 from gpurun.domain.offer import Uplink
 from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
+from gpurun.domain.repository import RepoFacts
 from gpurun.domain.run import Phase, Result, ResultKind
 from gpurun.ports.store import Store, Tx
 from gpurun.run.tokens import run_token, token_sha256
@@ -26,6 +27,16 @@ class FakeGit:
     trees: dict[CommitSha, TreeSha]
     errors: list[GpurunError] = field(default_factory=list)
     """Raised first, one a call."""
+    facts: RepoFacts = field(default_factory=RepoFacts)
+    """Of every commit."""
+    looks: int = 0
+    """How often somebody looked."""
+
+    async def look(self, repo: RepoName, sha: CommitSha) -> RepoFacts:
+        if sha not in self.trees:
+            raise SourceUnavailable(f"the mirror of {repo} has no commit {sha}")
+        self.looks += 1
+        return self.facts
 
     async def fetch(
         self, source: GitSource, repo: RepoName, sha: CommitSha, *, skip: Collection[NotFetched] = ()

@@ -8,6 +8,7 @@ from typing import Protocol
 from gpurun.domain.forge import GitSource, NotFetched
 from gpurun.domain.ids import CommitSha, ImageRef, RepoName, Revision, TreeSha
 from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
+from gpurun.domain.repository import RepoFacts
 
 
 class Git(Protocol):
@@ -21,6 +22,10 @@ class Git(Protocol):
         Raises: PinNotFound (the remote has no such commit, or it points to what is not fetched and not in `skip`),
         SourceUnavailable.
         """
+        ...
+
+    async def look(self, repo: RepoName, sha: CommitSha) -> RepoFacts:
+        """What the tree says of the repository, bounded. Needs `fetch` before. Raises: SourceUnavailable."""
         ...
 
     def archive(self, repo: RepoName, sha: CommitSha) -> AsyncIterator[bytes]:

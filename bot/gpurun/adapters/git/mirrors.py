@@ -13,11 +13,13 @@ from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
+from gpurun.adapters.git.look import MAX_LISTED_BYTES, look_at
 from gpurun.adapters.git.missing import find_missing, require_whole
 from gpurun.adapters.git.process import PIECE_BYTES, Ended, end, isolated_environment, run_git, start_git
 from gpurun.domain.errors import PinNotFound, SourceUnavailable
 from gpurun.domain.forge import GitSource, NotFetched
 from gpurun.domain.ids import CommitSha, RepoName, TreeSha
+from gpurun.domain.repository import RepoFacts
 
 # The archive is the tree, byte for byte: no attribute of the tree may drop, rewrite or convert a file.
 # `info/attributes` outranks every `.gitattributes`; `git archive` reads both.
@@ -117,6 +119,30 @@ class GitMirrors:
         if code != 0:
             words = _last_words(said.decode("utf-8", "replace"))
             raise SourceUnavailable(f"git archive of {repo} at {sha} failed: {words}")
+
+    async def look(self, repo: RepoName, sha: CommitSha) -> RepoFacts:
+        mirror = self._mirror(repo)
+        top = await self._beginning(mirror, "ls-tree", "-z", "-l", "--full-tree", sha)
+        whole = await self._beginning(mirror, "ls-tree", "-r", "-z", "-l", "--full-tree", sha)
+        return await look_at(partial(self._git, mirror), top, whole)
+
+    async def _beginning(self, mirror: Path, *argv: str) -> bytes:
+        """At most MAX_LISTED_BYTES of what git prints, and no more of it is waited for."""
+        process = await start_git(*_in(mirror), *argv, environment=self._environment())
+        assert process.stdout is not None
+        printed = b""
+        try:
+            async with asyncio.timeout(_LOCAL_TIMEOUT_S):
+                while len(printed) < MAX_LISTED_BYTES and (piece := await process.stdout.read(PIECE_BYTES)):
+                    printed += piece
+                code = await process.wait() if len(printed) < MAX_LISTED_BYTES else 0
+        except TimeoutError as exc:
+            raise SourceUnavailable(f"git {argv[0]} in {mirror} took longer than {_LOCAL_TIMEOUT_S:g} s") from exc
+        finally:
+            await end(process)
+        if code != 0:
+            raise SourceUnavailable(f"git {argv[0]} failed in {mirror}")
+        return printed[:MAX_LISTED_BYTES]
 
     async def _tree(self, mirror: Path, sha: CommitSha) -> TreeSha | None:
         """The tree of a commit that an earlier fetch completed and kept."""

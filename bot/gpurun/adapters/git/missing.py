@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Collection, Mapping, Sequence
 
-from gpurun.adapters.git.process import Ended
-from gpurun.domain.errors import PinNotFound, SourceUnavailable
+from gpurun.adapters.git.tree import AskGit, Entry, must, read_contents, read_entries
+from gpurun.domain.errors import PinNotFound
 from gpurun.domain.forge import NotFetched
 from gpurun.domain.ids import CommitSha
 from gpurun.domain.quantity import quoted
@@ -22,32 +19,14 @@ _POINTER_BYTES = range(100, 1024)
 """Source: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md, read 2026-12: a pointer is less than 1,024 bytes.
 Version, oid and size have 127."""
 _ATTRIBUTE = b"filter=lfs"
-_AT_ONCE = 4_000
-_AT_ONCE_BYTES = 4 * 1024 * 1024
-"""Objects in one question, and bytes in its answer, about: whoever may push decides how many and how large they are."""
 _MAX_ATTRIBUTES = 1024 * 1024
 _MAX_ALL_ATTRIBUTES = 32 * 1024 * 1024
 """Of the different ones together. With more nobody reads them, and the pointers are looked for in any case."""
 
 
-class AskGit(Protocol):
-    """Runs git in the mirror."""
-
-    async def __call__(self, *argv: str, given: bytes = b"") -> Ended: ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    mode: bytes
-    blob: bytes
-    size: int
-    """0 for a submodule."""
-    path: str
-
-
 async def find_missing(git: AskGit, sha: CommitSha) -> Mapping[NotFetched, Sequence[str]]:
     """Paths, in the order of the tree; of LFS at most SHOWN + 1. Raises SourceUnavailable."""
-    entries = tuple(_entries((await _must(git, "ls-tree", "-r", "-z", "-l", "--full-tree", sha)).stdout))
+    entries = tuple(read_entries((await must(git, "ls-tree", "-r", "-z", "-l", "--full-tree", sha)).stdout))
     return {
         NotFetched.SUBMODULES: [entry.path for entry in entries if entry.mode == b"160000"],
         NotFetched.LFS: await _pointers(git, entries),
@@ -70,13 +49,13 @@ def _told(what: NotFetched, paths: Sequence[str]) -> str:
     return f"{'submodules' if what is NotFetched.SUBMODULES else 'files of git LFS'} ({named})"
 
 
-async def _pointers(git: AskGit, entries: Sequence[_Entry]) -> list[str]:
+async def _pointers(git: AskGit, entries: Sequence[Entry]) -> list[str]:
     """Without the attribute git itself would check a pointer out as it is."""
     files = [entry for entry in entries if entry.mode in (b"100644", b"100755")]
     if not await _uses_lfs(git, files):
         return []
     found: list[str] = []
-    async for entry, content in _contents(git, [entry for entry in files if entry.size in _POINTER_BYTES]):
+    async for entry, content in read_contents(git, [entry for entry in files if entry.size in _POINTER_BYTES]):
         if _POINTER.match(content):
             found.append(entry.path)
             if len(found) > SHOWN:
@@ -84,51 +63,12 @@ async def _pointers(git: AskGit, entries: Sequence[_Entry]) -> list[str]:
     return found
 
 
-async def _uses_lfs(git: AskGit, files: Sequence[_Entry]) -> bool:
+async def _uses_lfs(git: AskGit, files: Sequence[Entry]) -> bool:
     named = (e for e in files if e.path.rsplit("/", 1)[-1] == ".gitattributes" and e.size < _MAX_ATTRIBUTES)
     different = tuple({entry.blob: entry for entry in named}.values())
     if sum(entry.size for entry in different) > _MAX_ALL_ATTRIBUTES:
         return True
-    async for _, content in _contents(git, different):
+    async for _, content in read_contents(git, different):
         if _ATTRIBUTE in content:
             return True
     return False
-
-
-def _parts(entries: Sequence[_Entry]) -> Iterator[Sequence[_Entry]]:
-    """Of which each can be asked for at once."""
-    part: list[_Entry] = []
-    n_bytes = 0
-    for entry in entries:
-        if part and (len(part) == _AT_ONCE or n_bytes + entry.size > _AT_ONCE_BYTES):
-            yield part
-            part, n_bytes = [], 0
-        part.append(entry)
-        n_bytes += entry.size
-    if part:
-        yield part
-
-
-async def _contents(git: AskGit, entries: Sequence[_Entry]) -> AsyncIterator[tuple[_Entry, bytes]]:
-    """Of small files."""
-    for some in _parts(entries):
-        told = (await _must(git, "cat-file", "--batch", given=b"\n".join(e.blob for e in some) + b"\n")).stdout
-        at = 0
-        for entry in some:
-            at = told.index(b"\n", at) + 1  # behind "<id> blob <size>"
-            yield entry, told[at : at + entry.size]
-            at += entry.size + 1
-
-
-async def _must(git: AskGit, *argv: str, given: bytes = b"") -> Ended:
-    done = await git(*argv, given=given)
-    if done.code != 0:
-        raise SourceUnavailable(f"git {argv[0]} failed: {' '.join(done.stderr.split())[-300:]}")
-    return done
-
-
-def _entries(listed: bytes) -> Iterator[_Entry]:
-    for line in filter(None, listed.split(b"\0")):
-        meta, path = line.split(b"\t", 1)
-        mode, _, blob, size = meta.split()
-        yield _Entry(mode, blob, int(size) if size.isdigit() else 0, os.fsdecode(path))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
+import stat
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,7 @@ from gpurun.adapters.git.process import Ended, run_git
 from gpurun.domain.errors import SourceUnavailable, UserError
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.ids import BranchName, CommitSha, RepoName
+from gpurun.domain.repository import Listed, RepoFacts, nearest, worth_reading
 
 _TIMEOUT_S = 25.0
 _ADD_TIMEOUT_S = 120.0
@@ -110,6 +113,24 @@ class Checkout:
         if int(size) > max_bytes:
             raise UserError(f"{path} at {sha} has {int(size)} bytes; at most {max_bytes} are read.")
         return (await self._must(top, "cat-file", "blob", blob.decode())).stdout
+
+    async def look(self) -> RepoFacts:
+        """What the working tree says of itself, new files included and ignored ones not. Reads only, and no links."""
+        top = await self.top()
+        listed = await self._must(top, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
+        paths = (os.fsdecode(path) for path in listed.stdout.split(b"\0") if path)
+        near, is_cut = nearest(Listed(path, 0) for path in paths)
+        there = await asyncio.to_thread(lambda: tuple(filter(None, (_listed(top, one.path) for one in near))))
+        texts = await asyncio.to_thread(
+            lambda: {one.path: text for one in worth_reading(there) if (text := _read(top / one.path, one.size))}
+        )
+        return RepoFacts(paths=tuple(one.path for one in there), texts=texts, is_cut=is_cut)
+
+    async def ignores(self, path: str) -> bool:
+        """Whether `git add` passes that plain file name by."""
+        argv = ("check-ignore", "--quiet", "--", path)
+        # it knows no literal pathspecs; this path has nothing special in it
+        return (await self._ask(await self.top(), *argv, extra={"GIT_LITERAL_PATHSPECS": "0"})).code == 0
 
     async def snapshot(self, *, max_bytes: int) -> CommitSha:
         """A commit on top of HEAD that holds the working tree, new files included and ignored ones not.
@@ -211,6 +232,24 @@ def _refuse_large(state: LocalState, max_bytes: int) -> None:
         f"the largest is {largest!r} with {sizes[largest] >> 20} MiB.",
         hint="Add what the job does not need to .gitignore, or commit and run the commit.",
     )
+
+
+def _listed(top: Path, path: str) -> Listed | None:
+    """None for what is no regular file, or not there any more."""
+    try:
+        found = (top / path).lstat()
+    except OSError:
+        return None
+    return Listed(path, found.st_size) if stat.S_ISREG(found.st_mode) else None
+
+
+def _read(path: Path, max_bytes: int) -> str:
+    """Empty when it is not there any more, or something else now."""
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            return file.read(max_bytes).decode("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 def _size(path: Path) -> int:

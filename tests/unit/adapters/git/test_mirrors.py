@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from gpurun.adapters.git import GitMirrors, missing
+from gpurun.adapters.git import GitMirrors, missing, tree
 from gpurun.adapters.git.process import run_git
 from gpurun.domain.errors import PinNotFound, SourceUnavailable
 from gpurun.domain.forge import GitSource, NotFetched
@@ -613,7 +613,7 @@ async def test_b108_what_git_itself_would_check_out_like_that_is_no_fault(origin
 async def test_b108_an_attribute_in_a_folder_is_found_and_many_files_are_asked_for_in_parts(
     origin, mirrors, monkeypatch
 ):
-    monkeypatch.setattr(missing, "_AT_ONCE", 10)
+    monkeypatch.setattr(tree, "_AT_ONCE", 10)
     files = {f"many/{n}": b"%d" % n * 60 for n in range(45)}
     sha = origin.commit({"deep/er/.gitattributes": b"\n" + LFS, "zz.bin": POINTER, **files})
     with pytest.raises(PinNotFound, match=r"git LFS \('zz.bin'\)"):
@@ -631,7 +631,7 @@ async def test_many_large_files_of_attributes_are_never_in_memory_together(origi
         return done
 
     monkeypatch.setattr(mirrors, "_git", counted)
-    monkeypatch.setattr(missing, "_AT_ONCE_BYTES", 20_000)
+    monkeypatch.setattr(tree, "_AT_ONCE_BYTES", 20_000)
     files = {f"{n}/.gitattributes": b"%d\n" % n + b"#\n" * 4_500 for n in range(8)}
     again = {f"{n}/again/.gitattributes": files["0/.gitattributes"] for n in range(50)}
     sha = origin.commit({**files, **again, "zz.bin": POINTER})
@@ -641,3 +641,50 @@ async def test_many_large_files_of_attributes_are_never_in_memory_together(origi
     monkeypatch.setattr(missing, "_MAX_ALL_ATTRIBUTES", 70_000)
     with pytest.raises(PinNotFound, match=r"git LFS \('zz.bin'\)"):
         await mirrors.fetch(origin.source, REPO, sha)
+
+
+async def test_a_look_reads_what_says_what_the_repository_needs(origin, mirrors):
+    sha = origin.commit(
+        {
+            "requirements.txt": b"torch\xff\n",
+            "src/app.py": b"import torch\n",
+            "big.py": b"#" * 100_000,
+            "photo.jpg": bytes(range(256)),
+            "a\nb.py": b"1",
+            "empty.py": b"",
+        }
+    )
+    (origin.path / "link.py").symlink_to("/etc/passwd")
+    sha = origin.commit({})
+    await mirrors.fetch(origin.source, REPO, sha)
+    facts = await mirrors.look(REPO, sha)
+    assert facts.paths == ("big.py", "empty.py", "photo.jpg", "requirements.txt", "src/app.py")
+    assert facts.texts == {"requirements.txt": "torch\ufffd\n", "src/app.py": "import torch\n"}
+    assert not facts.is_cut
+
+
+async def test_a_look_at_a_tree_without_end_ends(origin, mirrors, monkeypatch):
+    monkeypatch.setattr("gpurun.adapters.git.mirrors.MAX_LISTED_BYTES", 2_000)
+    monkeypatch.setattr("gpurun.adapters.git.look.MAX_LISTED_BYTES", 2_000)
+    sha = origin.commit({**{f"data/{n}.bin": b"%d" % n for n in range(300)}, "zz.py": b"1"})
+    await mirrors.fetch(origin.source, REPO, sha)
+    facts = await mirrors.look(REPO, sha)
+    assert facts.paths[0] == "zz.py"  # the top of the tree is always there
+    assert facts.is_cut
+    assert 10 < len(facts.paths) < 60
+
+
+async def test_a_look_at_what_is_not_there(origin, mirrors):
+    sha = origin.commit({"a": b"1"})
+    with pytest.raises(SourceUnavailable):
+        await mirrors.look(REPO, sha)  # nobody fetched
+    await mirrors.fetch(origin.source, REPO, sha)
+    with pytest.raises(SourceUnavailable):
+        await mirrors.look(REPO, NOWHERE)
+
+
+async def test_an_empty_tree_has_nothing_to_look_at(origin, mirrors):
+    sha = origin.commit({})
+    await mirrors.fetch(origin.source, REPO, sha)
+    facts = await mirrors.look(REPO, sha)
+    assert (facts.paths, dict(facts.texts)) == ((), {})
