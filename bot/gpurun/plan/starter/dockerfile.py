@@ -1,0 +1,173 @@
+"""What a Dockerfile says of the image it starts from, of what it installs and of its command."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from gpurun.domain.errors import PinNotFound
+from gpurun.domain.ids import ImageRef, ImageTag
+
+_INSTRUCTION = re.compile(r"\s*([A-Za-z]+)\s+(.+)", re.DOTALL)
+_VARIABLE = re.compile(r"\$\{?(\w+)(?::-([^}]*))?\}?")
+_PYTHON_INSIDE = re.compile(
+    r"python|pytorch|vllm|tensorflow|conda|mamba|miniforge|jupyter|huggingface|transformers|rapids|unsloth|sglang|triton"
+    r"|nvcr\.io/nvidia/(?:nemo|modulus)"
+)
+_OLD_PYTHON = re.compile(r"python:(?:2|3\.[0-7])(?![0-9])")
+_PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+_PIP_WORD = re.compile(
+    r"(?:--?[a-z-]+(?:=\S+)?|https?://[\w./-]+|[A-Za-z0-9][\w.-]*(?:\[[\w,.-]+\])?(?:[=<>!~]=?[\w.*+,<>=!~-]+)?)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dockerfile:
+    """Foreign text; empty where it says nothing, or nothing that can be used."""
+
+    path: str
+    base: str = ""
+    """The image behind its last stage, as it is written there, with the defaults of its arguments."""
+    base_line: int = 0
+    command: tuple[str, ...] = ()
+    """ENTRYPOINT and CMD as words."""
+    command_line: int = 0
+    apt: tuple[str, ...] = ()
+    pip: tuple[str, ...] = ()
+    """Words after `pip install` that name packages, quoted for a shell."""
+    ports: tuple[int, ...] = ()
+
+    @property
+    def has_python(self) -> bool:
+        """One that runs gpurun's agent, as far as the name of the base tells."""
+        return bool(_PYTHON_INSIDE.search(self.base)) and not _OLD_PYTHON.search(self.base)
+
+
+@dataclass(slots=True)
+class _Reading:
+    arguments: dict[str, str] = field(default_factory=dict)
+    stages: dict[str, Dockerfile] = field(default_factory=dict)
+    stage: str = ""
+    entrypoint: tuple[str, ...] = ()
+    cmd: tuple[str, ...] = ()
+
+
+def read_dockerfile(path: str, text: str) -> Dockerfile:
+    """Of any text."""
+    found, reading = Dockerfile(path=path), _Reading()
+    for line, instruction, rest in _instructions(text):
+        match instruction:
+            case "ARG":
+                name, _, value = rest.partition("=")
+                reading.arguments.setdefault(name.strip(), value.strip().strip("\"'"))
+            case "FROM":
+                found = _stage(path, rest, line, reading)
+            case "RUN":
+                found = replace(found, apt=(*found.apt, *_apt(rest)), pip=(*found.pip, *_pip(rest)))
+            case "EXPOSE":
+                ports = tuple(int(word) for word in re.findall(r"\b\d{2,5}\b", rest))
+                found = replace(found, ports=(*found.ports, *ports))
+            case "CMD" | "ENTRYPOINT":
+                if instruction == "CMD":
+                    reading.cmd = _words(rest)
+                else:
+                    reading.entrypoint = _words(rest)
+                found = replace(found, command=(*reading.entrypoint, *reading.cmd), command_line=line)
+            case _:
+                continue
+        reading.stages[reading.stage] = found
+    return found
+
+
+def _instructions(text: str) -> Iterator[tuple[int, str, str]]:
+    """Line, name in capitals, rest; continued lines together."""
+    start, so_far = 0, ""
+    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
+        if line.lstrip().startswith("#"):
+            continue
+        start = start if so_far else number
+        stripped = line.rstrip()
+        if stripped.endswith("\\"):
+            so_far += stripped[:-1] + " "
+            continue
+        found = _INSTRUCTION.fullmatch(so_far + stripped)
+        so_far = ""
+        if found:
+            yield start, found[1].upper(), found[2].strip()
+
+
+def _stage(path: str, rest: str, line: int, reading: _Reading) -> Dockerfile:
+    """A new stage: from an image, or from all that an earlier stage is."""
+    words = [word for word in rest.split() if not word.startswith("--")]
+    image = _expanded(words[0], reading.arguments) if words else ""
+    reading.stage = words[2].lower() if len(words) == 3 and words[1].lower() == "as" else ""
+    reading.entrypoint, reading.cmd = (), ()
+    if image.lower() in reading.stages:
+        return replace(reading.stages[image.lower()], command=(), command_line=0)
+    return Dockerfile(path=path, base=image if _is_image(image) else "", base_line=line)
+
+
+def _is_image(text: str) -> bool:
+    try:
+        (ImageRef if "@" in text else ImageTag)(text)
+    except PinNotFound:
+        return False
+    return text != "scratch"
+
+
+def _expanded(text: str, arguments: dict[str, str]) -> str:
+    """Empty when an argument has no default."""
+    unknown = False
+
+    def value(found: re.Match[str]) -> str:
+        nonlocal unknown
+        said = arguments.get(found[1]) or found[2] or ""
+        unknown = unknown or not said
+        return said
+
+    expanded = _VARIABLE.sub(value, text)
+    return "" if unknown else expanded
+
+
+def _words(rest: str) -> tuple[str, ...]:
+    """Of the exec form, or of the shell form when it is one plain command; empty for anything else."""
+    if rest.startswith("["):
+        try:
+            words = json.loads(rest)
+        except (ValueError, RecursionError):
+            return ()
+        return tuple(words) if isinstance(words, list) and all(isinstance(word, str) for word in words) else ()
+    try:
+        words = shlex.split(rest)
+    except ValueError:
+        return ()
+    return () if re.search(r"[|&;<>$`()]", rest) else tuple(words)
+
+
+def _apt(rest: str) -> Iterator[str]:
+    for command in re.split(r"&&|;|\|\|", rest):
+        words = command.split()
+        if words[:1] and words[0] in ("apt-get", "apt") and "install" in words:
+            yield from (word for word in words[words.index("install") + 1 :] if _PACKAGE.fullmatch(word))
+
+
+def pip_words(command: str) -> tuple[str, ...]:
+    """What stands behind `pip install` in a command, quoted for a shell; empty when it is not only packages."""
+    return tuple(_pip(command))
+
+
+def _pip(rest: str) -> Iterator[str]:
+    for command in re.split(r"&&|;|\|\|", rest):
+        try:
+            words = shlex.split(command)
+        except ValueError:
+            continue
+        if "install" not in words or not any(re.fullmatch(r"(?:.*/)?pip3?", word) for word in words[:4]):
+            continue
+        given = words[words.index("install") + 1 :]
+        if "-r" in given or "--requirement" in given or "-e" in given or not all(map(_PIP_WORD.fullmatch, given)):
+            continue
+        yield from (shlex.quote(word) for word in given if word != "--no-cache-dir")

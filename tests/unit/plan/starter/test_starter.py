@@ -1,0 +1,330 @@
+# ruff: noqa: E501 - files hold lines as they are
+"""What a first file says for repositories as people have them, and that any repository gets one that loads."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import textwrap
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpurun.domain.config import Config
+from gpurun.domain.repository import MAX_ALL_BYTES, MAX_PATHS, Listed, RepoFacts, nearest, worth_reading
+from gpurun.plan.load import load
+from gpurun.plan.starter import doubts, few_lines, guess, rows, short_starter, whole_file
+from tests.unit.plan.starter.repositories import (
+    BARE,
+    CONDA,
+    CPU,
+    CUDA,
+    EVERY,
+    GRADIO,
+    LIBRARY,
+    MONOREPO,
+    NOTEBOOK,
+    PACKAGE,
+    VLLM,
+    facts_of,
+)
+
+
+def smoke(files):
+    """The job that the whole file has."""
+    return load(whole_file(guess(facts_of(files)))).jobs["smoke"]
+
+
+def told(files):
+    return "\n".join(doubts(guess(facts_of(files))))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_file_and_lines_say_the_same(name):
+    found = guess(facts_of(EVERY[name]))
+    whole, few = load(whole_file(found)), load(few_lines(found, "smoke"))
+    job, short = whole.jobs["smoke"], few.jobs["smoke"]
+    assert (short.image, short.models, short.resources, short.workdir) == (
+        job.image,
+        job.models,
+        job.resources,
+        job.workdir,
+    )
+    assert job.setup.replace("&&\n", "&& ").rstrip() == short.setup
+    assert all(len(line) <= 120 or "://" in line or "pip install" in line for line in whole_file(found).split("\n")[:4])
+
+
+def test_a_demo_that_serves_is_started_asked_and_stopped():
+    job = smoke(GRADIO)
+    assert job.image == "docker.io/pytorch/pytorch:2.3.1-cuda12.1-cudnn8-runtime"
+    assert [(model.id, model.revision) for model in job.models] == [("Qwen/Qwen2.5-0.5B-Instruct", "main")]
+    assert job.setup.endswith("pip install -r requirements.txt\n")
+    assert "install -y --no-install-recommends ffmpeg &&" in job.setup
+    assert job.run.startswith("python3 app.py &\nuntil ")
+    assert "('127.0.0.1', 7861)" in job.run
+    assert job.needs().gpus == 1
+
+
+SERVER = """\
+import gradio
+import http.server
+demo = http.server.ThreadingHTTPServer(("127.0.0.1", PORT), http.server.BaseHTTPRequestHandler)
+def launch(server_port): demo.serve_forever()
+launch(server_port=PORT)
+"""
+
+
+@pytest.mark.parametrize("form", ["text", "line"])
+@pytest.mark.parametrize("works", [True, False])
+def test_the_shell_that_waits_for_a_server_ends_with_its_verdict(tmp_path, form, works, unused_tcp_port):
+    text = SERVER.replace("PORT", str(unused_tcp_port))
+    (tmp_path / "gradio.py").write_text("")
+    (tmp_path / "app.py").write_text(text if works else text + "raise SystemExit(3)\n")
+    if not works:
+        (tmp_path / "app.py").write_text(text.replace("demo.serve_forever()", "raise SystemExit(3)"))
+    command = guess(facts_of({"app.py": (tmp_path / "app.py").read_text()})).command
+    shell = getattr(command, form)
+    done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, timeout=30, check=False)
+    assert (done.returncode == 0) is works
+
+
+@pytest.fixture
+def unused_tcp_port():
+    import socket
+
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def test_an_image_with_an_entrypoint_gets_the_whole_command():
+    job = smoke(VLLM)
+    assert job.image == "docker.io/vllm/vllm-openai:v0.8.5"
+    assert job.run.startswith(
+        "python3 -m vllm.entrypoints.openai.api_server --model Qwen/Qwen2.5-7B-Instruct --port 8080"
+    )
+    assert [model.id for model in job.models] == ["Qwen/Qwen2.5-7B-Instruct"]
+    assert "`/chat.jinja` is a path of the image" in told(VLLM)
+
+
+def test_a_package_is_installed_with_its_tests_and_a_python_that_it_allows():
+    job = smoke(PACKAGE)
+    assert (job.image, job.setup, job.run) == (
+        "docker.io/library/python:3.11-slim",
+        "pip install -e '.[test]'",
+        "python3 -m pytest -q tests",
+    )
+    assert job.needs().gpus == 0
+
+
+@pytest.mark.parametrize(
+    ("wanted", "image"),
+    [(">=3.8", "3.12"), (">=3.13", "3.13"), ("~=3.9,<3.11", "3.10"), ("<3.9", "3.8"), ("^3.10", "3.12"), ("*", "3.12")],
+)
+def test_the_usual_python_unless_the_project_wants_another(wanted, image):
+    files = {"pyproject.toml": f'[project]\nname = "a"\nrequires-python = "{wanted}"\n'}
+    assert smoke(files).image == f"docker.io/library/python:{image}-slim"
+
+
+def test_a_notebook_is_executed_with_what_its_cells_install():
+    job = smoke(NOTEBOOK)
+    assert job.setup == "pip install accelerate datasets peft==0.11.1 transformers jupyter nbconvert ipykernel"
+    assert job.run.endswith("--execute --output-dir out finetune.ipynb")
+    assert job.artifacts == ("out/**",)
+    assert [model.id for model in job.models] == ["distilbert/distilbert-base-uncased"]
+    assert "load_dataset('imdb'): data sets are not pinned in this version" in told(NOTEBOOK)
+
+
+def test_a_base_without_python_is_replaced_and_said():
+    job = smoke(CUDA)
+    assert job.image == "docker.io/pytorch/pytorch:2.1.2-cuda12.1-cudnn8-runtime"
+    assert "git libgl1" in job.setup
+    assert "'diffusers>=0.27'" in job.setup
+    assert job.run == "python3 generate.py --prompt 'a cat'"
+    assert [(model.id, model.revision) for model in job.models] == [
+        ("CompVis/stable-diffusion-safety-checker", "a" * 40)
+    ]
+    assert "nvidia/cuda:12.1.1-cudnn8-runtime-ubuntu22.04`, which has no python3" in told(CUDA)
+    assert "generate.py:8 from_pretrained(args.model): the name is not written there" in told(CUDA)
+
+
+def test_nothing_gets_a_job_that_fails_and_says_so():
+    job = smoke({})
+    assert subprocess.run(["sh", "-c", job.run], capture_output=True, check=False).returncode == 1
+    assert "write a command" in told({})
+
+
+def test_a_repository_of_several_projects_gets_a_job_for_one():
+    job = smoke(MONOREPO)
+    assert (job.workdir, job.run) == ("services/worker", "python3 main.py")
+    assert [model.id for model in job.models] == ["BAAI/bge-small-en-v1.5"]
+    assert "services/api" in whole_file(guess(facts_of(MONOREPO)))
+
+
+def test_only_well_known_imports_become_packages():
+    job = smoke(BARE)
+    assert job.setup == "pip install transformers"
+    assert [model.id for model in job.models] == ["Qwen/Qwen2.5-0.5B"]
+
+
+def test_torch_without_cuda_asks_for_no_gpu():
+    job = smoke(CPU)
+    assert job.needs().gpus == 0
+    assert job.image == "docker.io/library/python:3.12-slim"
+    assert "uvicorn main:app" in job.run
+
+
+def test_conda():
+    job = smoke(CONDA)
+    assert job.setup == "conda env update -n base -f environment.yml"
+    assert "miniforge3" in job.image
+
+
+def test_a_job_gets_the_models_that_its_command_reaches():
+    found = guess(facts_of(LIBRARY))
+    assert [model.id for model in found.models] == ["hf-internal-testing/tiny-random-gpt2"]
+    assert [model.id for model in found.other_models] == ["meta-llama/Llama-3.1-70B"]
+    assert "tests/test_lib.py:5 from_pretrained('gpt2'): an old short name" in told(LIBRARY)
+    assert "#   - {id: meta-llama/Llama-3.1-70B, revision: main}  # examples/big.py:2" in whole_file(found)
+
+
+@pytest.mark.parametrize(
+    ("code", "models", "why"),
+    [
+        ('X = "a/b"\nM.from_pretrained(X)', ["a/b"], ""),
+        ('X = "a/b"\nX = "c/d"\nM.from_pretrained(X)', [], "not written"),
+        ('X = "a/b"\ndef f(X): M.from_pretrained(X)', [], "not written"),
+        ('import os\nM.from_pretrained(os.environ["M"])', [], "not written"),
+        ('M.from_pretrained("./here")', [], ""),
+        ('M.from_pretrained("checkpoints/best")', [], "looks like a folder"),
+        ('M.from_pretrained(f"{a}/b")', [], "not written"),
+        ('snapshot_download(repo_id="a/b", revision="v1.0")', ["a/b@v1.0"], ""),
+        ('snapshot_download("a/b", repo_type="dataset")', [], "data sets"),
+        ('hf_hub_download("a/b", "x.gguf", revision="0123abcd")', ["a/b"], ""),
+        ('pipeline("text-generation", model="a/b")', ["a/b"], ""),
+        ("redis.pipeline()\npipeline(x)\npipeline()", [], ""),
+        ('vllm.LLM(model="a/b")', ["a/b"], ""),
+        ('PeftModel.from_pretrained(base, "a/b")', ["a/b"], ""),
+        ('torch.hub.load("pytorch/vision", "resnet50")', [], "not pinned"),
+        ('json.load(x)', [], ""),
+        ("M.from_pretrained()", [], ""),
+        ("M.from_pretrained(", [], ""),
+    ],
+)  # fmt: skip
+def test_models_of_calls(code, models, why):
+    found = guess(facts_of({"demo.py": code}))
+    assert [f"{one.id}@{one.revision}" if one.revision else one.id for one in found.models] == models
+    assert why in "\n".join(doubts(found))
+    assert bool(found.untold) is bool(why)
+
+
+def test_a_folder_of_the_repository_is_no_model():
+    found = guess(facts_of({"demo.py": 'M.from_pretrained("acme/tiny")', "acme/tiny/config.json": "{}"}))
+    assert (found.models, found.untold) == ((), ())
+
+
+def test_what_may_hold_a_secret_is_not_taken_over():
+    files = {
+        "Dockerfile": 'FROM python:3.11\nENV HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz012345\nRUN pip install --index-url '
+        'https://user:geheim@host/simple x\nCMD ["python", "go.py", "--api-key", "geheim123"]\n',
+        "requirements.txt": "--extra-index-url https://user:geheim@host/simple\nnumpy\n",
+    }  # fmt: skip
+    found = guess(facts_of(files))
+    assert "geheim" not in whole_file(found) + few_lines(found, "smoke") + str(rows(found)) + str(doubts(found))
+    assert "hf_abc" not in whole_file(found)
+    assert found.setup == ("pip install -r requirements.txt",)
+
+
+def test_six_lines_for_a_plain_repository():
+    assert short_starter(facts_of(PACKAGE), "nightly.2") == textwrap.dedent("""\
+        version: 1
+        jobs:
+          "nightly.2":
+            image: docker.io/library/python:3.11-slim
+            setup: pip install -e '.[test]'
+            run: python3 -m pytest -q tests""")
+
+
+# any repository
+
+NAMES = st.sampled_from(
+    ["Dockerfile", "sub/Dockerfile", "requirements.txt", "requirements-dev.txt", "pyproject.toml", "setup.py", "app.py",
+     "main.py", "a b/demo.py", "tests/test_x.py", "README.md", "packages.txt", "environment.yml", "x.ipynb", "ü/n.ipynb",
+     ".python-version", "pkg/__init__.py", "src/pkg/__init__.py"]
+)  # fmt: skip
+PIECES = st.sampled_from(
+    ["FROM ", "python:3.12", "nvidia/cuda:12", "a:b:c", "python:3:4", "Python", "AS x\n", "CMD ", '["a", "b: c # d"]\n', "RUN pip install ", "x==1\n",
+     "ENTRYPOINT ", "python3 app.py\n", "\\\n", "ARG A=1\n", "$A", "torch==2.1.0\n", "vllm", "\n", " ", "'", '"', "# x", ": ",
+     "[project]\n", 'name = "a"\n', "[project.scripts]\n", '"a: b" = "c"\n', 'requires-python = ">=3.9"\n', "dependencies = [",
+     '"torch"', "]\n", "import gradio\n", 'M.from_pretrained("', "org/model", '")\n', "launch(port=1)\n", "def f(",
+     "revision=", "no", "null", "1e5", "0x10", "{", "}", "- ", "&a", "*a", "!t", "%", "@", "\t", "\u2028", "\x00", "\ud800",
+     "é", "😀", '{"cells": [{"cell_type": "code", "source": ["!pip install ', '"]}]}', "app_file: x.py\n", "||", "&&", ";"]
+)  # fmt: skip
+TEXTS = st.one_of(st.text(max_size=200), st.lists(PIECES, max_size=40).map("".join))
+FILES = st.dictionaries(st.one_of(NAMES, st.text(min_size=1, max_size=20)), TEXTS, max_size=8)
+
+
+def facts_anyhow(files):
+    clean = {path: text.encode("utf-8", "replace").decode() for path, text in files.items()}
+    return facts_of(clean)
+
+
+@given(FILES, st.sampled_from(["smoke", "no", "null", "1.0", "a.b", "y"]))
+def test_whatever_the_repository_the_result_loads(files, job):
+    found = guess(facts_anyhow(files))
+    assert isinstance(load(whole_file(found)), Config)
+    read = load(few_lines(found, job)).jobs[job]
+    assert read.run == found.command.line
+    assert read.setup == " && ".join(found.setup)
+    assert [model.id for model in read.models] == [model.id for model in found.models]
+    assert load(whole_file(found)).jobs["smoke"].run.rstrip("\n") == found.command.text.rstrip("\n")
+    assert all("\n" not in line for line in doubts(found))
+
+
+@given(st.lists(st.tuples(st.text(min_size=1, max_size=30), st.integers(0, 10**6)), max_size=50))
+def test_a_look_is_bounded(listed):
+    entries = [Listed(path, size) for path, size in listed]
+    near, _ = nearest(entries)
+    read = worth_reading(near)
+    assert set(read) <= set(near) <= set(entries)
+    assert sum(one.size for one in read) <= MAX_ALL_BYTES
+    assert all(one.path.isprintable() for one in near)
+
+
+def test_the_shallow_paths_are_kept():
+    deep = [Listed(f"data/{n}/x.bin", 1) for n in range(MAX_PATHS + 5)]
+    near, is_cut = nearest([*deep, Listed("app.py", 5)])
+    assert near[0].path == "app.py"
+    assert is_cut
+    assert len(near) == MAX_PATHS
+
+
+HOSTILE = {
+    "brackets": "(" * 60_000,
+    "minus": "-" * 60_000 + "1",
+    "not": "not " * 15_000 + "x",
+    "plus": "1+" * 30_000 + "1",
+    "lambda": "lambda:" * 8_000 + "1",
+    "attributes": "a" + ".b" * 30_000 + '.from_pretrained("a/b")',
+    "calls": "f" + "()" * 30_000 + "# from_pretrained",
+    "escapes": 'x = "\\d"\nM.from_pretrained("a/b")',
+    "deep json": '{"cells":' + "[" * 60_000,
+    "deep toml": "a = " + "[" * 60_000,
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize("path", ["app.py", "x.ipynb", "pyproject.toml", "Dockerfile", "requirements.txt"])
+def test_a_hostile_file_is_passed_over(kind, path):
+    text = (
+        f"from_pretrained\n{HOSTILE[kind]}"
+        if path == "app.py" and "from_pretrained" not in HOSTILE[kind]
+        else HOSTILE[kind]
+    )
+    load(whole_file(guess(RepoFacts(paths=(path,), texts={path: text}))))
+
+
+def test_a_notebook_that_is_none(tmp_path):
+    for text in ("[]", "{}", '{"cells": 5}', '{"cells": [5, {"cell_type": "code", "source": 7}]}', json.dumps("x")):
+        load(whole_file(guess(RepoFacts(paths=("x.ipynb",), texts={"x.ipynb": text}))))
