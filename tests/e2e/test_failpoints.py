@@ -60,6 +60,7 @@ STORIES: dict[str, tuple[str, ...]] = {
         *both("publish.create_check", "publish.create_comment"),
         *both("publish.update_check", "publish.update_comment", "publish.find_check", "publish.find_comment"),
     ),
+    "no file": both("run.look"),
     "doubt": ("attempt.send_create.after", *both("attempt.look", "attempt.create")),
     "provider": both(
         *("attempt.last_words", "attempt.last_log", "run.why_never", "observe.broken"),
@@ -152,6 +153,20 @@ async def test_the_whole_way_of_a_run(world: World, deaths: Deaths):
     assert [len(rows) for rows in (record.commands, record.runs, record.attempts)] == [1, 1, 1]
     assert_log(world, "smoke", b"".join(b"line %d \xe9\r\n" % i for i in range(1, 301)))
     deaths.all_is_well(STORIES["way"])
+
+
+async def test_a_commit_without_a_file(world: World, deaths: Deaths):
+    """The look at its tree is taken again; what it shows is told once."""
+    world.files({"requirements.txt": "numpy\n", "demo.py": "print(1)\n"})
+    await world.bot.stop()
+    await deaths.at(*both("run.look"), after=lambda: world.comment("/gpurun smoke"))
+    await world.bot.start()
+    await world.expect_check("gpurun / smoke", "failure")
+    comment = await world.expect_comment("no file `.gpurun.yml`")
+    assert "    setup: pip install -r requirements.txt\n    run: python3 demo.py\n" in comment
+    assert len(world.bot_comments()) == 1
+    await assert_laws(world)
+    deaths.all_is_well(STORIES["no file"])
 
 
 async def test_a_create_that_nobody_knows_the_outcome_of(world: World, deaths: Deaths):

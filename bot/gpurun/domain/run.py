@@ -108,7 +108,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pins:
-    """What planning has resolved so far; one more with each step."""
+    """What planning has found out so far; one more with each step."""
 
     tree: TreeSha | None = None
     lock: Lock | None = None
@@ -116,6 +116,8 @@ class Pins:
     image_confirmed: bool = False
     models: tuple[ModelPin, ...] = ()
     """In the order of the job's `models`."""
+    starter: str = ""
+    """A `.gpurun.yml` to begin with, for a commit that has none. Made of foreign text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ from gpurun.domain.offer import Offer
 from gpurun.domain.plan import Resources
 from gpurun.domain.run import Attempt, Fault, Pins, ProviderAccount, Run, RunState, Verdict
 from gpurun.flow import edges, failpoints
+from gpurun.flow.commit import FETCH_TIMEOUT_S, fetch_commit, make_starter
 from gpurun.flow.services import CALL_TIMEOUT_S, MOVES, EngineServices, engine_audit
 from gpurun.flow.worker import go_on
 from gpurun.plan import digest as digests
@@ -50,10 +51,6 @@ from gpurun.run.decide_run import (
 from gpurun.run.names import attempt_name
 from gpurun.run.timers import DEADLINE_SPARE, PREPARE_LIMIT, WATCH_RUN
 from gpurun.run.tokens import claim_token, token_sha256
-
-FETCH_TIMEOUT_S = 60.0
-"""git may move much data; still below the lease."""
-
 
 ASK_FOR_LESS = "Ask for less under `resources` in `.gpurun.yml`, or have gpurun run on a machine that has it."
 
@@ -173,6 +170,8 @@ class RunSteps:
                 raise errors[0]
             change = _pinned(run, job, pins)
         except (UserError, Refused) as error:
+            if run.config_text is None:
+                pins = replace(pins, starter=await make_starter(self._s, run))
             change, errors = _refusal(error, pins), ()
         kept = self._remember(
             await edges.commit(self._s.store, failpoints.RUN_PIN, lambda tx: self._apply_pin(tx, lease, change))
@@ -203,14 +202,7 @@ class RunSteps:
     async def _resolve(self, run: Run, job: Job, pin: Pin) -> Pinned:
         match pin:
             case FetchCommit():
-                source = await edges.call(
-                    failpoints.RUN_GIT_SOURCE, lambda: self._s.forge.git_source(run.repo), timeout_s=CALL_TIMEOUT_S
-                )
-                tree = await edges.call(
-                    failpoints.RUN_GIT_FETCH,
-                    lambda: self._s.git.fetch(source, run.repo.name, run.sha, skip=job.skipped()),
-                    timeout_s=FETCH_TIMEOUT_S,
-                )
+                tree = await fetch_commit(self._s, run, skip=job.skipped())
                 return lambda pins: replace(pins, tree=tree)
             case ReadLock():
                 lock = part_for(job, await self._lock(run))

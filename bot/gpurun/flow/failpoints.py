@@ -42,6 +42,7 @@ REQUEST_END = "request.end"
 # run
 RUN_GIT_SOURCE = "run.git_source"
 RUN_GIT_FETCH = "run.git_fetch"
+RUN_LOOK = "run.look"
 RUN_IMAGE = "run.image"
 RUN_LOCK = "run.lock"
 RUN_MODEL = "run.model"

@@ -108,7 +108,10 @@ class _Faults(Exception):
 def _root(file: str | bytes | None) -> Table:
     starter = "Start with `version: 1` and `jobs:`; docs/reference/gpurun-yml.md has an example."
     if file is None:
-        raise ConfigError("there is no file `.gpurun.yml` at this commit", hint=starter)
+        raise ConfigError(
+            "there is no file `.gpurun.yml` at this commit",
+            hint="`gpurun init` writes a first one; docs/reference/gpurun-yml.md has all keys.",
+        )
     text = readable(file)
     if not text.strip():
         raise ConfigError("the file is empty", hint=starter)

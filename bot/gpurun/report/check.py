@@ -91,6 +91,7 @@ def _summary(facts: RunFacts) -> str:
         prose(said.sentence, 1500),
         code(said.evidence),
         pieces.config_line(facts.run),
+        pieces.starter(facts.run),
         pieces.notes(facts.run),
         pieces.pins(facts),
         pieces.times(facts),

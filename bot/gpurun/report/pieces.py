@@ -7,6 +7,7 @@ from datetime import datetime
 from itertools import groupby
 
 from gpurun.domain.plan import ModelPin
+from gpurun.domain.repository import REFERENCE_URL
 from gpurun.domain.run import Attempt, Phase, Run
 from gpurun.domain.telemetry import Cost, GpuSummary, Series, Summary
 from gpurun.domain.text import clean
@@ -22,6 +23,8 @@ MAX_BLANK_LINES = 2
 """Of more together only one is shown."""
 
 CONFIG_PATH = ".gpurun.yml"
+STARTER_LINES = 12
+STARTER_LINE_BYTES = 4_000
 
 _GPU_NOTE = re.compile(
     r"(GPU trouble|No GPU metrics): (.{1,400}?(?: \((?:once|\d{1,9} times)\)|in this container)\.)(?=\s|$)"
@@ -71,6 +74,18 @@ def _model(model: ModelPin, hub_url: str) -> str:
 def counted(count: int, what: str) -> str:
     """`1 file`, `3 files`."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def starter(run: Run) -> str:
+    """A file to begin with, for a commit that has none; else empty."""
+    if not run.pins.starter:
+        return ""
+    lines = "\n".join(cut(line, STARTER_LINE_BYTES) for line in clean(run.pins.starter).split("\n")[:STARTER_LINES])
+    about = (
+        f"To begin with, write this into {code(config_path(run))}, let {code('gpurun lock')} pin what it names, and "
+        f"commit both files. {code('gpurun init')} writes a longer one, with the reasons."
+    )
+    return f"{about}\n\n{fenced(lines, 'yaml')}\n\n{link('All keys', REFERENCE_URL)}"
 
 
 def times(facts: RunFacts) -> str:

@@ -4,16 +4,19 @@ import anyio
 import pytest
 
 from gpurun.domain.errors import ForgeRefused, HubUnavailable, RegistryUnavailable, SourceUnavailable
+from gpurun.domain.repository import RepoFacts
 from gpurun.domain.run import AttemptState, Phase, Result, ResultKind, RunState, Verdict
 from gpurun.flow import failpoints
 from gpurun.flow.engine_attempt import LAST_WORDS_BYTES
 from gpurun.flow.worker import LEASE
+from gpurun.plan.starter import short_starter
 from gpurun.run.names import parse_name
 from gpurun.run.tokens import claim_token, token_attempt
 from tests.fakes.cloud import FakeCloud, SlowCloud, SmallCloud
 from tests.fakes.parts import Script
 from tests.fakes.rows import SHA, TREE
 from tests.fakes.world import CONFIG, SECRET, World
+from tests.unit.plan.starter.repositories import MONOREPO, PACKAGE, facts_of
 
 NEVER_CLAIMS = Script(claims=False)
 
@@ -108,6 +111,61 @@ async def test_a_broken_file_is_refused_with_its_line(world, text, reason, line)
     run = await world.expect(Verdict.REFUSED, reason)
     assert run.error_line == line
     assert run.detail
+
+
+async def test_without_a_file_the_refusal_holds_one_to_begin_with(world):
+    world.git.facts = facts_of(PACKAGE)
+    await world.start(config_text=None)
+    await world.run_for(minutes=5)
+    run = await world.expect(Verdict.REFUSED, "config")
+    assert run.pins.starter == short_starter(facts_of(PACKAGE), "smoke")
+    assert "pytest -q tests" in run.pins.starter
+    assert world.git.looks == 1
+
+
+@pytest.mark.parametrize("trouble", ["git", "forge", "refused", "gone"])
+async def test_a_file_to_begin_with_is_general_when_nobody_can_look(world, trouble):
+    world.git.facts = facts_of(PACKAGE)
+    match trouble:
+        case "git":
+            world.git.errors.append(SourceUnavailable("git is away"))
+        case "forge":
+            world.forge.errors.append(SourceUnavailable("the forge is away"))
+        case "refused":
+            world.forge.errors.append(ForgeRefused("no", status=403))
+        case _:
+            world.git.trees.clear()
+    await world.start(config_text=None)
+    await world.run_for(minutes=5)
+    run = await world.expect(Verdict.REFUSED, "config")
+    assert run.pins.starter == short_starter(RepoFacts(), "smoke")
+    assert world.git.looks == 0
+
+
+async def test_a_token_in_the_repository_is_in_no_file_to_begin_with(world):
+    token = "ghp_" + "a1B2" * 9
+    world.git.facts = facts_of({"Dockerfile": f"FROM python:3.11-{token}\n", "demo.py": ""})
+    await world.start(config_text=None)
+    await world.run_for(seconds=5)
+    run = await world.expect(Verdict.REFUSED, "config")
+    assert token not in run.pins.starter
+    assert run.pins.starter.startswith("version: 1\n")
+
+
+async def test_a_folder_without_a_file_gets_one_for_itself(world):
+    world.git.facts = facts_of(MONOREPO)
+    await world.start(config_text=None, folder="services/api")
+    await world.run_for(seconds=5)
+    run = await world.expect(Verdict.REFUSED, "config")
+    assert "workdir" not in run.pins.starter
+    assert "pytest -q tests" in run.pins.starter
+
+
+async def test_a_broken_file_gets_no_other(world):
+    await world.start(config_text="version: 1")
+    await world.run_for(seconds=5)
+    run = await world.expect(Verdict.REFUSED, "config")
+    assert (run.pins.starter, world.git.looks) == ("", 0)
 
 
 async def test_a_pin_that_does_not_exist_is_refused(world):

@@ -136,6 +136,45 @@ Correct the file, push, then write `/gpurun smoke`.
 """)
 
 
+STARTER = (
+    "version: 1\njobs:\n  smoke:\n    image: docker.io/library/python:3.12-slim\n    run: python3 -m pytest -q tests"
+)
+
+
+def without_a_file(starter=STARTER):
+    run = ended(Verdict.REFUSED, reason="config", detail="There is no file.", run=replace(BASE.run, config_text=None))
+    return replace(BASE, run=replace(run, pins=replace(run.pins, starter=starter)))
+
+
+def test_a_file_to_begin_with():
+    assert render_comment(without_a_file()).split("\n\n|")[0] == snapshot("""\
+### gpurun smoke: ⛔ refused · 41 s
+
+There is no file.
+
+To begin with, write this into `.gpurun.yml`, let `gpurun lock` pin what it names, and commit both files. `gpurun init` writes a longer one, with the reasons.
+
+```yaml
+version: 1
+jobs:
+  smoke:
+    image: docker.io/library/python:3.12-slim
+    run: python3 -m pytest -q tests
+```
+
+[All keys](https://github.com/gpurun/gpurun/blob/main/docs/reference/gpurun-yml.md)\
+""")
+    assert "\n\nAdd the file, push, then write `/gpurun smoke`.\n\n" in render_comment(without_a_file())
+
+
+def test_a_file_to_begin_with_stays_in_its_block():
+    foreign = "version: 1\n```\n/gpurun cancel\n@acme/all fixes #1 </details>\n" + "x" * 100_000 + "\n" * 100
+    comment = render_comment(without_a_file(foreign))
+    blocks = [token.content for token in MarkdownIt().parse(comment) if token.type == "fence"]
+    assert any("/gpurun cancel" in block and "@acme/all" in block for block in blocks)
+    assert len(comment.encode()) <= COMMENT_BYTES
+
+
 def test_how_every_situation_opens():
     assert {name: opening(name) for name in SITUATIONS} == snapshot(
         {
