@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 import gpurun
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 EXIT_CODES = """
 \b
@@ -20,6 +24,13 @@ leaves at once. What a killed `gpurun run` left is removed by the next one.
 """
 
 
+def jobs_at_tab(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """For every argument JOB: the names that a shell offers."""
+    from gpurun.cli.completion import complete_job
+
+    return complete_job(context, parameter, incomplete)
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(gpurun.__version__, prog_name="gpurun")
 def cli() -> None:
@@ -30,7 +41,7 @@ def cli() -> None:
 
 
 @cli.command(epilog=EXIT_CODES)
-@click.argument("job")
+@click.argument("job", shell_complete=jobs_at_tab)
 @click.option(
     "--checkout",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -111,6 +122,21 @@ def audit_verify() -> None:
     from gpurun.cli.database import verify_audit
 
     sys.exit(verify_audit())
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+def completion(shell: str) -> None:
+    """Print what SHELL needs to complete commands, options and jobs at the tab key.
+
+    \b
+    bash: eval "$(gpurun completion bash)"                in ~/.bashrc
+    zsh:  eval "$(gpurun completion zsh)"                 in ~/.zshrc, behind compinit
+    fish: gpurun completion fish > ~/.config/fish/completions/gpurun.fish
+    """  # noqa: D301 - click wants the character
+    from gpurun.cli.completion import script
+
+    click.echo(script(shell), nl=False)
 
 
 def main() -> None:
