@@ -66,6 +66,19 @@ def run(job: str, checkout: Path, artifacts: Path | None, as_json: bool) -> None
 
 
 @cli.command()
+@click.option("--print", "print_only", is_flag=True, help="Print the file and write nothing.")
+def init(print_only: bool) -> None:  # noqa: FBT001 (click passes flags like this)
+    """Write a first .gpurun.yml at the top of this checkout, from its files.
+
+    Reads Dockerfile, requirements, pyproject.toml, notebooks and the calls in Python code that load models. Runs
+    nothing, asks nobody, and leaves a file that is there as it is.
+    """
+    from gpurun.cli.init import show_starter, write_starter
+
+    sys.exit(show_starter(Path()) if print_only else write_starter(Path()))
+
+
+@cli.command()
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True), required=False)
 def validate(file: Path | None) -> None:
     """Check FILE (default: .gpurun.yml at the top of the checkout; `-` for stdin) and say where it is wrong."""

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from gpurun.cli.init import show_starter, write_starter
+from gpurun.cli.validate import validate_file
+from tests.unit.plan.starter.repositories import EVERY, GRADIO, PACKAGE
+
+
+@pytest.mark.parametrize("name", [name for name, files in EVERY.items() if files])
+def test_from_init_to_a_valid_file(checkout, capsys, name):
+    folder = checkout(EVERY[name])
+    assert write_starter(folder) == 0
+    told = capsys.readouterr().out
+    assert told.startswith(f"Wrote {folder}/.gpurun.yml with the job `smoke`:\n")
+    for command in ("gpurun validate", "gpurun lock", "gpurun plan smoke", "gpurun run smoke"):
+        assert f"\n  {command} " in told
+    assert validate_file(folder / ".gpurun.yml") == 0
+
+
+def test_what_is_said(checkout, capsys):
+    write_starter(checkout(GRADIO) / ".")
+    told = capsys.readouterr().out
+    assert "  image     docker.io/pytorch/pytorch:2.3.1-cuda12.1-cudnn8-runtime\n" in told
+    assert "  models    Qwen/Qwen2.5-0.5B-Instruct at main  (app.py:6)\n" in told or "at main (app.py:6)\n" in told
+    assert "- run: `app.py` serves with gradio until it is stopped.\n" in told
+    assert ".env is not ignored by git" in told
+
+
+def test_the_file_goes_to_the_top_and_new_files_count(checkout, capsys):
+    folder = checkout({"src/a.py": "", ".gitignore": ".env\nignored/\n"})
+    for path, text in {"requirements.txt": "numpy\n", "ignored/Dockerfile": "FROM x", "demo.py": ""}.items():
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_text(text)
+    assert write_starter(folder / "src") == 0
+    assert ".env" not in capsys.readouterr().out
+    text = (folder / ".gpurun.yml").read_text()
+    assert text.startswith("# yaml-language-server: $schema=https://")
+    assert "run: python3 demo.py" in text
+    assert "setup: pip install -r requirements.txt" in text
+
+
+def test_print_writes_nothing(checkout, capsys):
+    folder = checkout(PACKAGE)
+    assert show_starter(folder) == 0
+    printed = capsys.readouterr().out
+    assert not (folder / ".gpurun.yml").exists()
+    assert write_starter(folder) == 0
+    assert (folder / ".gpurun.yml").read_text() == printed
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "folder"])
+def test_what_is_there_stays(checkout, tmp_path, capsys, kind):
+    folder = checkout({"a.py": ""})
+    there = folder / ".gpurun.yml"
+    if kind == "file":
+        there.write_text("mine")
+    elif kind == "link":
+        there.symlink_to(tmp_path / "elsewhere")
+    else:
+        there.mkdir()
+    assert write_starter(folder) == 2
+    told = capsys.readouterr().err
+    assert "is there already; it stays as it is" in told
+    assert "gpurun init --print" in told
+    assert not (tmp_path / "elsewhere").exists()
+    assert kind != "file" or there.read_text() == "mine"
+
+
+def test_no_checkout(tmp_path, capsys):
+    assert write_starter(tmp_path) == 2
+    assert show_starter(tmp_path) == 2
+    assert "is not inside a git checkout" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_links_pipes_and_files_that_are_gone_are_not_read(checkout, tmp_path, capsys):
+    (tmp_path / "secret.txt").write_text("FROM python:3.9\n")
+    folder = checkout({"demo.py": "", "gone.py": ""})
+    (folder / "Dockerfile").symlink_to(tmp_path / "secret.txt")
+    (folder / "gone.py").unlink()
+    os.mkfifo(folder / "requirements.txt")
+    assert show_starter(folder) == 0
+    printed = capsys.readouterr().out
+    assert "3.9" not in printed
+    assert "requirements" not in printed
