@@ -76,6 +76,10 @@ class Plan:
     run: str
     """Shell text, run by `sh -c` in the container."""
     setup: str = ""
+    workdir: str = ""
+    """Where both start, relative to the top of the commit; empty for the top."""
+    secrets: tuple[str, ...] = ()
+    """Names of environment variables whose values come from elsewhere, sorted."""
     env: tuple[tuple[str, str], ...] = ()
     """Sorted by name."""
     models: tuple[ModelPin, ...] = ()
@@ -83,4 +87,4 @@ class Plan:
     max_duration_s: int = 1800
     """From the start of `setup`."""
     artifacts: tuple[str, ...] = ()
-    """Glob patterns under the work folder."""
+    """Glob patterns under `workdir`."""
