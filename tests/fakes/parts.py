@@ -9,8 +9,9 @@ from datetime import datetime, timedelta
 from gpurun.domain.errors import Bug, GpurunError, PinNotFound
 from gpurun.domain.forge import Check, Comment, GitSource, NotFetched, Permission, PullRequest, RepoRef
 from gpurun.domain.ids import BranchName, CommitSha, ImageRef, RepoName, Revision, TreeSha
+from gpurun.domain.lock import ImagePin
 from gpurun.domain.offer import Uplink
-from gpurun.domain.plan import ImagePin, ModelFile, ModelPin, ModelSpec
+from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
 from gpurun.domain.run import Phase, Result, ResultKind
 from gpurun.ports.store import Store, Tx
 from gpurun.run.tokens import run_token, token_sha256

@@ -19,16 +19,6 @@ class ModelSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImagePin:
-    """What a tag of an image pointed to when its registry was asked."""
-
-    digest: str
-    """`sha256:<64 hex>` of the index when there is one for several platforms, else of the manifest."""
-    platforms: tuple[tuple[str, str], ...] = ()
-    """`linux/amd64` and the digest of its manifest, sorted; empty when the registry names none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFile:
     """One file of a model at its revision."""
 

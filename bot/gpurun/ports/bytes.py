@@ -7,7 +7,8 @@ from typing import Protocol
 
 from gpurun.domain.forge import GitSource, NotFetched
 from gpurun.domain.ids import CommitSha, ImageRef, RepoName, Revision, TreeSha
-from gpurun.domain.plan import ImagePin, ModelFile, ModelPin, ModelSpec
+from gpurun.domain.lock import ImagePin
+from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
 
 
 class Git(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from gpurun.domain.errors import ProviderRefused, ProviderUnavailable
 from gpurun.domain.ids import ImageRef
-from gpurun.domain.plan import ImagePin
+from gpurun.domain.lock import ImagePin
 from gpurun.ports.bytes import Images
 from gpurun.ports.provider import HasImages, Provider
 

@@ -25,7 +25,7 @@ from gpurun.adapters.images.manifest import Manifest, platform_of_config, platfo
 from gpurun.adapters.images.reference import Place, is_loopback, place_of
 from gpurun.domain.errors import PinNotFound, RegistryUnavailable
 from gpurun.domain.ids import ImageRef
-from gpurun.domain.plan import ImagePin
+from gpurun.domain.lock import ImagePin
 
 TIMEOUT_S = 10.0
 MANIFEST_MAX_BYTES = 4 * 1024 * 1024

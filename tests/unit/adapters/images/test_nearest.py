@@ -5,7 +5,7 @@ import pytest
 from gpurun.adapters.images import NearestImages
 from gpurun.domain.errors import PinNotFound, ProviderRefused, ProviderUnavailable
 from gpurun.domain.ids import ImageRef
-from gpurun.domain.plan import ImagePin
+from gpurun.domain.lock import ImagePin
 
 IMAGE = ImageRef(f"ghcr.io/org/app@sha256:{'1' * 64}")
 

@@ -13,7 +13,7 @@ import respx
 from gpurun.adapters.images import RegistryImages
 from gpurun.domain.errors import PinNotFound, RegistryUnavailable
 from gpurun.domain.ids import ImageRef
-from gpurun.domain.plan import ImagePin
+from gpurun.domain.lock import ImagePin
 
 BODY = b'{"schemaVersion": 2}'
 DIGEST = "sha256:" + hashlib.sha256(BODY).hexdigest()
