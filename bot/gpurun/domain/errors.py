@@ -87,9 +87,9 @@ class PinNotFound(UserError):
         """`ghcr.io/org/app@sha256:…` or `org/model at 2f1a…`, when it may have held before: it was deleted, renamed,
         closed to us or replaced. Empty when it never can have, because nothing could be written so."""
 
-    def last_held(self, when: str) -> PinNotFound:
-        """The same, with when it last held (`on 2026-11-01, when `.gpurun.lock` pinned it`) before what to do now."""
-        return PinNotFound(f"{self.message} It was there {when}.", hint=self.hint, pin=self.pin)
+    def last_held(self, when: str, *, hint: str = "") -> PinNotFound:
+        """The same, with when it last held (`on 2026-11-01, when `.gpurun.lock` pinned it`) and one more way out."""
+        return PinNotFound(f"{self.message} It was there {when}.", hint=f"{self.hint} {hint}".strip(), pin=self.pin)
 
 
 class SecretRefused(UserError):

@@ -128,8 +128,8 @@ class RegistryImages:
             await self._require(answer, wanted, headers)
             body, said = await self._manifest(wanted, headers)
             digest = _digest_of(body)
-            if said not in {None, digest}:
-                raise PinNotFound(f"The registry says that {wanted.shown} is {said}, but what it sends is {digest}.")
+            if said is not None and said != digest:
+                raise PinNotFound(f"The registry says that {wanted.shown} is {said[:80]!r}, but it sends {digest}.")
             platforms = await self._platforms(read_manifest(body, wanted.shown), digest, wanted, headers)
         return ImagePin(digest=digest, platforms=platforms)
 

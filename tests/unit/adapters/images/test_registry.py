@@ -368,7 +368,7 @@ async def test_the_login_of_a_tag_does_not_follow_its_configuration_elsewhere(we
 
 async def test_what_is_sent_is_hashed_and_not_believed(web, images):
     serve(web, single(), said="sha256:" + "0" * 64)
-    with pytest.raises(PinNotFound, match=f"is sha256:{'0' * 64}, but what it sends is {digest_of(single())}"):
+    with pytest.raises(PinNotFound, match=f"is 'sha256:{'0' * 64}', but it sends {digest_of(single())}"):
         await images.pin("ghcr.io/org/app", "1.2")
 
 
