@@ -64,6 +64,32 @@ def validate(file: Path | None) -> None:
 
 
 @cli.command()
+@click.argument("files", type=click.Path(path_type=Path), nargs=-1)
+@click.option("--check", is_flag=True, help="Write nothing and ask nobody; exit 1 when a pin is missing or not needed.")
+@click.option(
+    "--upgrade",
+    metavar="[JOB]",
+    is_flag=False,
+    flag_value="",
+    help="Look up again what is pinned already, for all jobs or for JOB, and show old → new.",
+)
+def lock(files: tuple[Path, ...], check: bool, upgrade: str | None) -> None:  # noqa: FBT001 (click passes flags like this)
+    """Pin what .gpurun.yml names by tag or branch, in .gpurun.lock beside it.
+
+    A name that is pinned stays as it is. FILES: default .gpurun.yml at the top of the checkout.
+    """
+    from gpurun.cli.lock import check_locks
+    from gpurun.cli.lock import lock as write_locks
+
+    if check and upgrade is not None:
+        raise click.UsageError("--check looks nothing up, and --upgrade does. Use one of them.")
+    try:
+        sys.exit(check_locks(files) if check else write_locks(files, upgrade=upgrade))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+@cli.command()
 def serve() -> None:
     """Serve webhooks, agents and pages, and carry out runs. Settings: GPURUN_* environment variables."""
     from gpurun.cli.serve import serve as serve_forever
