@@ -55,12 +55,12 @@ def run(job: str, checkout: Path, artifacts: Path | None, as_json: bool) -> None
 
 
 @cli.command()
-@click.argument("file", type=click.Path(path_type=Path, allow_dash=True), required=False)
-def validate(file: Path | None) -> None:
-    """Check FILE (default: .gpurun.yml at the top of the checkout; `-` for stdin) and say where it is wrong."""
+@click.argument("files", type=click.Path(path_type=Path, allow_dash=True), nargs=-1)
+def validate(files: tuple[Path, ...]) -> None:
+    """Check FILES (default: .gpurun.yml at the top of the checkout; `-` for stdin) and say where they are wrong."""
     from gpurun.cli.validate import default_file, validate_file
 
-    sys.exit(validate_file(file or default_file()))
+    sys.exit(max([validate_file(file) for file in files or (default_file(),)]))
 
 
 @cli.command()
