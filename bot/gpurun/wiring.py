@@ -37,6 +37,7 @@ from gpurun.http.agent_api import AgentApi
 from gpurun.http.maskers import Maskers
 from gpurun.http.services import HttpServices
 from gpurun.http.uplink import UnixUplinks
+from gpurun.ports.bytes import Hub, Images
 from gpurun.ports.clock import Chance, Clock
 from gpurun.ports.forge import Forge
 from gpurun.ports.provider import Provider
@@ -165,6 +166,31 @@ async def open_local(settings: Settings, forge: LocalForge, *, state: Path | Non
     folders = Folders(state=state or home / "runs" / SystemChance().ulid(), cache=home).made()
     async with AsyncExitStack() as stack:
         yield await open_house(stack, settings, folders, forge)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """What says where names point to now."""
+
+    hub: Hub
+    images: Images
+    clock: Clock
+
+
+@asynccontextmanager
+async def open_sources(settings: Settings) -> AsyncIterator[Sources]:
+    """For commands that look names up and run nothing. The hub's small files go to the cache of `gpurun run`.
+
+    Raises UserError when that folder cannot be made.
+    """
+    home = local_home(settings)
+    Folders(state=home, cache=home).made()
+    async with AsyncExitStack() as stack:
+        hub = HuggingFaceHub(settings.hub_url, settings.hub_token, home / "hub")
+        stack.push_async_callback(hub.close)
+        images = RegistryImages()
+        stack.push_async_callback(images.close)
+        yield Sources(hub=hub, images=images, clock=SystemClock())
 
 
 async def open_house(stack: AsyncExitStack, settings: Settings, folders: Folders, forge: Forge) -> House:

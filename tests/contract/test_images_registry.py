@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 
+import httpx
 import pytest
 
 from gpurun.adapters.images import RegistryImages
@@ -30,10 +31,58 @@ async def test_what_was_pushed_is_there_and_nothing_else(base_images, tmp_path):
             await images.confirm(ImageRef(f"{image.name}-other@{image.digest}"))
 
 
+async def test_a_tag_is_pinned_as_it_was_pushed(base_images, tmp_path):
+    image = ImageRef(base_images.busybox)
+    async with RegistryImages(tmp_path / "none.json") as images:
+        pin = await images.pin(image.name, "latest")
+        await images.confirm(ImageRef(f"{image.name}@{pin.digest}"))
+        with pytest.raises(PinNotFound, match=f"has no image {image.name}:9.9 "):
+            await images.pin(image.name, "9.9")
+        with pytest.raises(PinNotFound, match=f"has no (image|repository) .*{image.name.partition('/')[2]}-other"):
+            await images.pin(f"{image.name}-other", "latest")
+    assert [platform.partition("/")[0] for platform, _ in pin.platforms] == ["linux"]
+    assert pin.platforms[0][1] == pin.digest
+
+
+async def test_an_index_of_several_platforms(base_images, tmp_path):
+    image = ImageRef(base_images.busybox)
+    async with RegistryImages(tmp_path / "none.json") as images:
+        here = (await images.pin(image.name, "latest")).digest
+        digest = push_index(image.name, "many", here)
+        pin = await images.pin(image.name, "many")
+    assert pin.digest == digest
+    assert pin.platforms == (("linux/amd64", here), ("linux/arm64/v8", here))
+
+
+def push_index(name: str, tag: str, digest: str) -> str:
+    """An index over one manifest under several names, with an attestation, as BuildKit writes it."""
+    size = len(ask("GET", name, digest).content)
+    one = {"mediaType": "application/vnd.docker.distribution.manifest.v2+json", "size": size, "digest": digest}
+    platforms = [
+        {"architecture": "arm64", "os": "linux", "variant": "v8"},
+        {"architecture": "amd64", "os": "linux"},
+        {"architecture": "unknown", "os": "unknown"},
+    ]
+    kind = "application/vnd.docker.distribution.manifest.list.v2+json"
+    manifests = [one | {"platform": platform} for platform in platforms]
+    body = json.dumps({"schemaVersion": 2, "mediaType": kind, "manifests": manifests}).encode()
+    return str(ask("PUT", name, tag, content=body, kind=kind).headers["Docker-Content-Digest"])
+
+
+def ask(method: str, name: str, reference: str, *, content: bytes = b"", kind: str = "") -> httpx.Response:
+    host, _, repository = name.partition("/")
+    headers = {"Content-Type": kind} if kind else {"Accept": "application/vnd.docker.distribution.manifest.v2+json"}
+    url = f"http://{host}/v2/{repository}/manifests/{reference}"
+    return httpx.request(method, url, content=content, headers=headers, timeout=10).raise_for_status()
+
+
 async def test_nobody_listens(tmp_path):
+    nobody = f"127.0.0.1:{free_port()}/x"
     async with RegistryImages(tmp_path / "none.json") as images:
         with pytest.raises(RegistryUnavailable):
-            await images.confirm(ImageRef(f"127.0.0.1:{free_port()}/x@{ABSENT}"))
+            await images.confirm(ImageRef(f"{nobody}@{ABSENT}"))
+        with pytest.raises(RegistryUnavailable):
+            await images.pin(nobody, "1")
 
 
 @pytest.fixture
@@ -64,7 +113,11 @@ async def test_a_private_registry_with_and_without_a_login(private_registry, bas
     async with RegistryImages(tmp_path / "none.json") as anonymous:
         with pytest.raises(PinNotFound, match="without a login"):
             await anonymous.confirm(image)
+        with pytest.raises(PinNotFound, match="without a login"):
+            await anonymous.pin(image.name, "latest")
     auths = {private_registry.address: {"auth": base64.b64encode(b"ci:s3cret").decode()}}
     (tmp_path / "config.json").write_text(json.dumps({"auths": auths}))
     async with RegistryImages(tmp_path / "config.json") as known:
         await known.confirm(image)
+        with pytest.raises(PinNotFound, match="has no image"):
+            await known.pin(image.name, "9.9")

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from gpurun.domain.errors import Bug, GpurunError, PinNotFound, SourceUnavailable
 from gpurun.domain.forge import Check, Comment, GitSource, NotFetched, Permission, PullRequest, RepoRef
 from gpurun.domain.ids import BranchName, CommitSha, ImageRef, RepoName, Revision, TreeSha
+from gpurun.domain.lock import ImagePin
 from gpurun.domain.offer import Uplink
 from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
 from gpurun.domain.repository import RepoFacts
@@ -56,14 +57,24 @@ class FakeHub:
     """`ports.bytes.Hub` over a table of models."""
 
     models: dict[tuple[str, Revision], tuple[ModelFile, ...]] = field(default_factory=dict)
+    refs: dict[tuple[str, str], Revision] = field(default_factory=dict)
+    """Branches and tags."""
     errors: list[GpurunError] = field(default_factory=list)
 
     async def resolve(self, spec: ModelSpec) -> ModelPin:
         _raise_next(self.errors)
         files = self.models.get((spec.id, spec.revision))
         if files is None:
-            raise PinNotFound(f"The hub has no {spec.id} at {spec.revision}.")
+            raise PinNotFound(f"The hub has no {spec.id} at {spec.revision}.", pin=f"{spec.id} at {spec.revision}")
         return ModelPin(id=spec.id, revision=spec.revision, target=spec.target, files=files)
+
+    async def revision_of(self, model_id: str, ref: str) -> Revision:
+        _raise_next(self.errors)
+        commits = {str(revision): revision for name, revision in self.models if name == model_id}
+        found = self.refs.get((model_id, ref)) or commits.get(ref)
+        if found is None:
+            raise PinNotFound(f"The hub has no {model_id} at {ref}.", pin=f"{model_id} at {ref}")
+        return found
 
     def open(self, model_id: str, revision: Revision, file: ModelFile, *, offset: int = 0) -> AsyncIterator[bytes]:
         raise Bug("no flow test reads a model")
@@ -71,15 +82,24 @@ class FakeHub:
 
 @dataclass
 class FakeImages:
-    """`ports.bytes.Images` over a set of digests."""
+    """`ports.bytes.Images` over a set of digests and a table of tags."""
 
     known: set[ImageRef] = field(default_factory=set)
+    tags: dict[str, ImagePin] = field(default_factory=dict)
+    """By `name:tag`."""
     errors: list[GpurunError] = field(default_factory=list)
 
     async def confirm(self, image: ImageRef) -> None:
         _raise_next(self.errors)
         if image not in self.known:
-            raise PinNotFound(f"The registry has no {image}.")
+            raise PinNotFound(f"The registry has no {image}.", pin=image)
+
+    async def pin(self, name: str, tag: str) -> ImagePin:
+        _raise_next(self.errors)
+        try:
+            return self.tags[f"{name}:{tag}"]
+        except KeyError:
+            raise PinNotFound(f"The registry has no {name}:{tag}.", pin=f"{name}:{tag}") from None
 
 
 @dataclass

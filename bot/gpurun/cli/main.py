@@ -79,12 +79,38 @@ def init(print_only: bool) -> None:  # noqa: FBT001 (click passes flags like thi
 
 
 @cli.command()
-@click.argument("file", type=click.Path(path_type=Path, allow_dash=True), required=False)
-def validate(file: Path | None) -> None:
-    """Check FILE (default: .gpurun.yml at the top of the checkout; `-` for stdin) and say where it is wrong."""
+@click.argument("files", type=click.Path(path_type=Path, allow_dash=True), nargs=-1)
+def validate(files: tuple[Path, ...]) -> None:
+    """Check FILES (default: .gpurun.yml at the top of the checkout; `-` for stdin) and say where they are wrong."""
     from gpurun.cli.validate import default_file, validate_file
 
-    sys.exit(validate_file(file or default_file()))
+    sys.exit(max([validate_file(file) for file in files or (default_file(),)]))
+
+
+@cli.command()
+@click.argument("files", type=click.Path(path_type=Path), nargs=-1)
+@click.option("--check", is_flag=True, help="Write nothing and ask nobody; exit 1 when a pin is missing or not needed.")
+@click.option(
+    "--upgrade",
+    metavar="[JOB]",
+    is_flag=False,
+    flag_value="",
+    help="Look up again what is pinned already, for all jobs or for JOB, and show old → new.",
+)
+def lock(files: tuple[Path, ...], check: bool, upgrade: str | None) -> None:  # noqa: FBT001 (click passes flags like this)
+    """Pin what .gpurun.yml names by tag or branch, in .gpurun.lock beside it.
+
+    A name that is pinned stays as it is. FILES: default .gpurun.yml at the top of the checkout.
+    """
+    from gpurun.cli.lock import check_locks
+    from gpurun.cli.lock import lock as write_locks
+
+    if check and upgrade is not None:
+        raise click.UsageError("--check looks nothing up, and --upgrade does. Use one of them.")
+    try:
+        sys.exit(check_locks(files) if check else write_locks(files, upgrade=upgrade))
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 @cli.command()

@@ -81,6 +81,16 @@ class NotByPolicy(UserError):
 class PinNotFound(UserError):
     """What should be pinned does not exist, or is not what the pin says."""
 
+    def __init__(self, message: str, *, hint: str = "", pin: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.pin = pin
+        """`ghcr.io/org/app@sha256:…` or `org/model at 2f1a…`, when it may have held before: it was deleted, renamed,
+        closed to us or replaced. Empty when it never can have, because nothing could be written so."""
+
+    def last_held(self, when: str, *, hint: str = "") -> PinNotFound:
+        """The same, with when it last held (`on 2026-11-01, when `.gpurun.lock` pinned it`) and one more way out."""
+        return PinNotFound(f"{self.message} It was there {when}.", hint=f"{self.hint} {hint}".strip(), pin=self.pin)
+
 
 class SecretRefused(UserError):
     """A value that could not be kept out of logs is not taken as a secret."""

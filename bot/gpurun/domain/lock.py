@@ -14,7 +14,7 @@ class ImagePin:
     digest: str
     """`sha256:<64 hex>` of what the tag names: an index of platforms, or one image."""
     platforms: tuple[tuple[str, str], ...] = ()
-    """Of an index: `("linux/amd64", "sha256:…")`, sorted."""
+    """`("linux/amd64", "sha256:…")`, sorted; of a single image its own. Empty when the registry names none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

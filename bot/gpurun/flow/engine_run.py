@@ -33,7 +33,16 @@ from gpurun.plan import digest as digests
 from gpurun.plan.load import load, policy_of, resources_line
 from gpurun.plan.lock import LOCK_NAME, MAX_LOCK_BYTES, part_for, read_lock, require_same_files, without_files
 from gpurun.plan.policy import changed_note, providers_of, require_allowed
-from gpurun.plan.resolve import ConfirmImage, FetchCommit, Pin, ReadLock, ResolveModel, build, missing_pins
+from gpurun.plan.resolve import (
+    ConfirmImage,
+    FetchCommit,
+    Pin,
+    ReadLock,
+    ResolveModel,
+    build,
+    missing_pins,
+    told_with_day,
+)
 from gpurun.ports.provider import Prepares, Provider, SaysWhyNot
 from gpurun.ports.store import Kind, Lease, Tx
 from gpurun.run.decide_attempt import may_create
@@ -192,12 +201,19 @@ class RunSteps:
 
     async def _resolved(self, run: Run, job: Job) -> tuple[Pins, tuple[Exception, ...]]:
         """Commit, image and the next model at the same time: the pins with those that went well, and what did not."""
-        outcomes = await _side_by_side([partial(self._resolve, run, job, pin) for pin in missing_pins(job, run.pins)])
+        missing = missing_pins(job, run.pins)
+        outcomes = await _side_by_side([partial(self._resolve_or_say_when, run, job, pin) for pin in missing])
         pins = run.pins
         for outcome in outcomes:
             if not isinstance(outcome, Exception):
                 pins = outcome(pins)
         return pins, tuple(outcome for outcome in outcomes if isinstance(outcome, Exception))
+
+    async def _resolve_or_say_when(self, run: Run, job: Job, pin: Pin) -> Pinned:
+        try:
+            return await self._resolve(run, job, pin)
+        except PinNotFound as error:
+            raise told_with_day(error, pin, run.pins.lock or Lock()) from error
 
     async def _resolve(self, run: Run, job: Job, pin: Pin) -> Pinned:
         match pin:

@@ -24,11 +24,14 @@ FORMAT = 1
 MAX_LOCK_BYTES = 2 * 1024 * 1024
 """Some 10,000 files of models."""
 AGAIN = "Run `gpurun lock` and commit the file."
+UPGRADE = "`gpurun lock --upgrade` pins what the name in `.gpurun.yml` stands for now."
 
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _BLOB = re.compile(r"[0-9a-f]{40}")
+_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+"""As in `.gpurun.yml`: ids are shown to people as they stand here."""
 _MERGE_MARK = re.compile(r"^(?:<{7}|={7}|>{7})", re.MULTILINE)
 _KEYS = {
     "gpurun_lock": {"gpurun_lock"},
@@ -105,8 +108,15 @@ def require_same_files(lock: Lock, pin: ModelPin) -> None:
             raise PinNotFound(
                 f"The hub lists {quoted(odd[0])} of {pin.id} at {pin.revision} otherwise than `{LOCK_NAME}` of "
                 f"{entry.locked_on}.",
-                hint="A commit never changes, so one of the two is wrong. " + AGAIN,
+                hint="A commit never changes, so one of the two is wrong. `gpurun lock --upgrade` believes the hub.",
             )
+
+
+def with_day(error: PinNotFound, entry: LockedImage | LockedModel | None, *, hint: str = "") -> PinNotFound:
+    """What does not hold any more, with the day on which it did; the error itself when the lock did not pin it."""
+    if entry is None or not error.pin:
+        return error
+    return error.last_held(f"on {entry.locked_on}, when `{LOCK_NAME}` pinned it", hint=hint)
 
 
 def write_lock(lock: Lock) -> str:
@@ -232,7 +242,7 @@ def _model(entry: dict[str, Any], number: int) -> LockedModel:
     except PinNotFound:
         _wrong(number, "`ref` is no branch or tag")
     return LockedModel(
-        id=_string(entry, "model", number),
+        id=_field(entry, "model", _MODEL, number),
         ref=ref,
         revision=Revision(_field(entry, "revision", _BLOB, number)),
         locked_on=_field(entry, "locked_on", _DAY, number),

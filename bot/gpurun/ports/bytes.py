@@ -7,6 +7,7 @@ from typing import Protocol
 
 from gpurun.domain.forge import GitSource, NotFetched
 from gpurun.domain.ids import CommitSha, ImageRef, RepoName, Revision, TreeSha
+from gpurun.domain.lock import ImagePin
 from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
 from gpurun.domain.repository import RepoFacts
 
@@ -43,6 +44,15 @@ class Hub(Protocol):
         """
         ...
 
+    async def revision_of(self, model_id: str, ref: str) -> Revision:
+        """The commit that a branch or tag points to now; of a 40-digit commit itself, when the model has it.
+
+        Says nothing about access to the files: a gated model shows its commits to everybody, and `resolve` asks.
+
+        Raises: PinNotFound (repository, ref or access), HubUnavailable.
+        """
+        ...
+
     def open(self, model_id: str, revision: Revision, file: ModelFile, *, offset: int = 0) -> AsyncIterator[bytes]:
         """The file's bytes from `offset`, from the bot's verified cache when it is there, else while it is downloaded.
 
@@ -59,6 +69,16 @@ class Images(Protocol):
         """Returns when the registry has exactly this digest.
 
         Raises: PinNotFound (no such manifest, or no access), RegistryUnavailable.
+        """
+        ...
+
+    async def pin(self, name: str, tag: str) -> ImagePin:
+        """What the tag of `ghcr.io/org/app` points to now, hashed from the bytes that came.
+
+        Attestations, which no engine runs, are not among its platforms. Engines take the first of two manifests for
+        one platform, and so does this.
+
+        Raises: PinNotFound (no such repository or tag, no access, or no image), RegistryUnavailable.
         """
         ...
 

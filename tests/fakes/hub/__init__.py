@@ -16,6 +16,7 @@ A commit id is the one that git would give those files, so equal files give an e
     hub.fail_next(429, part="/tree/", headers={"RateLimit": '"api";r=0;t=90'})
     hub.add_model("acme/secret", {...}, gated="manual")          # or private=True
     hub.add_token("hf_abc", "acme/secret")             # a valid token, let in by those models
+    hub.models["acme/tiny"].refs["v1"] = revision      # a branch or tag beside main
     hub.models["acme/tiny"].disabled = True            # also answers_as, extra_tree: attributes of state.Model
     hub.requests, hub.seen("/tree/")                   # what came in, with tokens and ranges
 """

@@ -66,7 +66,7 @@ def create_app(hub: FakeHub) -> Starlette:
         Route("/api/whoami-v2", face.route(face.whoami)),
         Route("/api/agent-harnesses", face.route(face.nothing)),
         Route(repo, face.route(face.info)),
-        Route(repo + "/revision/{revision}", face.route(face.info)),
+        Route(repo + "/revision/{revision:path}", face.route(face.info)),
         Route(repo + "/tree/{revision}", face.route(face.tree)),
         Route("/{owner}/{name}/resolve/{revision}/{path:path}", face.route(face.resolve)),
         Route("/api/resolve-cache/models/{owner}/{name}/{revision}/{path:path}", face.route(face.small_file)),
@@ -109,8 +109,10 @@ class _Face:
         blobs = request.query_params.get("blobs") == "true"
         siblings = [_sibling(file, blobs=blobs) for file in at.files.values()]
         model = at.model
-        shape = {"id": model.id, "sha": at.revision, "private": model.private, "gated": model.gated}
-        return JSONResponse(shape | {"siblings": siblings})
+        shape: dict[str, object] = {"id": model.id, "sha": at.revision, "private": model.private, "gated": model.gated}
+        shape["siblings"] = siblings
+        wanted = request.query_params.getlist("expand")
+        return JSONResponse({key: shape[key] for key in ("id", *wanted)} if wanted else shape)
 
     def tree(self, request: Request) -> Response:
         at = self._at(request)
@@ -176,7 +178,7 @@ class _Face:
     def _at_revision(self, request: Request) -> At:
         model = self._hub.models[_id(request)]
         revision = request.path_params.get("revision", "main")
-        revision = model.main if revision == "main" else revision
+        revision = model.main if revision == "main" else model.refs.get(revision, revision)
         if revision not in model.commits:
             raise Refusal(404, code="RevisionNotFound", message=f"Invalid rev id: {revision}")
         return At(model, revision)

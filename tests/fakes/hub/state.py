@@ -45,6 +45,8 @@ class Model:
     id: str
     commits: dict[str, dict[str, StoredFile]] = field(default_factory=dict)
     main: str = ""
+    refs: dict[str, str] = field(default_factory=dict)
+    """Commits by branch or tag, beside `main`."""
     gated: Literal[False, "auto", "manual"] = False
     """Then its files need a token that was let in; its name and file list do not."""
     private: bool = False

@@ -50,6 +50,15 @@ def validate(*words: str) -> int:
     return ended.value.code
 
 
+def test_several_files_are_each_checked(tmp_path, capsys):
+    (tmp_path / "good.yml").write_text(GOOD)
+    (tmp_path / "bad.yml").write_text(TWO_FAULTS)
+    assert validate(*(str(tmp_path / name) for name in ("bad.yml", "good.yml"))) == 2
+    told = capsys.readouterr()
+    assert f"{tmp_path}/bad.yml:6:5:" in told.err
+    assert f"{tmp_path}/good.yml is fine." in told.out
+
+
 def test_in_a_subfolder_the_file_at_the_top_of_the_checkout_is_meant(checkout, monkeypatch, capsys):
     folder = checkout({".gpurun.yml": GOOD, "src/app/a.py": "", "src/app/.gpurun.yml": "jobs: 5"})
     for place, name in ((folder, ".gpurun.yml"), (folder / "src/app", "../../.gpurun.yml")):

@@ -17,8 +17,8 @@ import anyio
 from pydantic import SecretStr
 
 from gpurun.adapters.hub.cache import PIECE_BYTES, Part, RepoCache, git_blob_id
-from gpurun.adapters.hub.listing import MAX_FILES, Entry, checked_files, read_page
-from gpurun.adapters.hub.refusals import Asked
+from gpurun.adapters.hub.listing import MAX_FILES, Entry, checked_files, is_ref, read_page, read_revision
+from gpurun.adapters.hub.refusals import Asked, is_commit
 from gpurun.adapters.hub.wire import HubWire, pieces, whole
 from gpurun.domain.errors import GpurunError, HubUnavailable, PinNotFound
 from gpurun.domain.ids import Revision
@@ -77,6 +77,21 @@ class HuggingFaceHub:
         files = tuple(_pinned(entry, small) for entry in entries)
         return ModelPin(id=spec.id, revision=spec.revision, target=spec.target, files=files)
 
+    async def revision_of(self, model_id: str, ref: str) -> Revision:
+        _check_id(model_id)
+        if not is_ref(ref):
+            raise PinNotFound(f"{ref[:80]!r} cannot be the name of a branch or tag.")
+        asked = self._wire.asked(model_id, ref)
+        try:
+            with anyio.fail_after(self._resolve_timeout_s):
+                async with self._wire.get(self._wire.revision_url(asked), asked) as response:
+                    revision = read_revision(await whole(response, asked, max_bytes=_MAX_PAGE_BYTES))
+        except TimeoutError as exc:
+            raise HubUnavailable(f"The hub took longer than {self._resolve_timeout_s:g} s to find {asked}.") from exc
+        if is_commit(ref) and revision != ref:  # a branch may be named like a commit
+            raise PinNotFound(f"Asked for {asked}, the hub answered for commit {revision}.", pin=asked.pin)
+        return revision
+
     async def open(
         self, model_id: str, revision: Revision, file: ModelFile, *, offset: int = 0
     ) -> AsyncIterator[bytes]:
@@ -121,7 +136,10 @@ class HuggingFaceHub:
         commit = await self._wire.commit_of(self._wire.asked(spec.id, spec.revision, path))
         if commit != spec.revision:
             came = f"commit {commit}" if commit else "no commit"
-            raise PinNotFound(f"Asked for {spec.id} at {spec.revision}, the hub answered for {came}.")
+            raise PinNotFound(
+                f"Asked for {spec.id} at {spec.revision}, the hub answered for {came}.",
+                pin=f"{spec.id} at {spec.revision}",
+            )
 
     async def _small_hashes(self, spec: ModelSpec, entries: list[Entry]) -> dict[str, str]:
         """Git blob id -> SHA-256 of files for which the hub has no SHA-256; their bytes are cached afterwards."""
@@ -153,7 +171,9 @@ class HuggingFaceHub:
         if len(data) < entry.size:
             raise HubUnavailable(f"{asked}: only {len(data)} of {entry.size} bytes came.")
         if data.startswith(_LFS_POINTER):
-            raise PinNotFound(f"{asked} is an LFS pointer, not the file: the hub has lost or hides its LFS content.")
+            raise PinNotFound(
+                f"{asked} is an LFS pointer, not the file: the hub has lost or hides its LFS content.", pin=asked.pin
+            )
         if git_blob_id(data) != entry.oid:
             raise PinNotFound(f"{asked}: the list says git blob {entry.oid}, the bytes are {git_blob_id(data)}.")
         try:

@@ -8,11 +8,13 @@ from collections.abc import Iterable
 import msgspec
 
 from gpurun.domain.errors import HubUnavailable, PinNotFound
+from gpurun.domain.ids import Revision
 
 MAX_FILES = 10_000
 MAX_SMALL_FILE_BYTES = 10 * 1024 * 1024
 MAX_SMALL_TOTAL_BYTES = 50 * 1024 * 1024
 MAX_PATH_BYTES = 1024
+MAX_REF_CHARS = 250
 
 
 class Lfs(msgspec.Struct, frozen=True):
@@ -34,7 +36,16 @@ class Entry(msgspec.Struct, frozen=True):
     lfs: Lfs | None = None
 
 
+class _Info(msgspec.Struct, frozen=True):
+    """`GET /api/models/{id}/revision/{ref}`."""
+
+    sha: str
+
+
 _PAGE = msgspec.json.Decoder(list[Entry])
+_INFO = msgspec.json.Decoder(_Info)
+_NO_REF = re.compile(r"\.\.|@\{|[ ~^:?*\[\\]|^@$|^-")
+"""What git forbids in the name of a branch or tag (`git check-ref-format`), and what looks like an option."""
 
 
 def read_page(body: bytes) -> list[Entry]:
@@ -43,6 +54,21 @@ def read_page(body: bytes) -> list[Entry]:
         return _PAGE.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         raise HubUnavailable(f"The hub answered with something that is no file list ({exc}).") from exc
+
+
+def read_revision(body: bytes) -> Revision:
+    """The commit that a model's description names. Raises HubUnavailable when it is something else."""
+    try:
+        return Revision(_INFO.decode(body).sha)
+    except (msgspec.DecodeError, UnicodeDecodeError, PinNotFound) as exc:
+        raise HubUnavailable("The hub answered with something that names no commit.") from exc
+
+
+def is_ref(text: str) -> bool:
+    """Git could have a branch, tag or commit of that name, and no part of an address can hide in it."""
+    if len(text) > MAX_REF_CHARS or not text.isprintable() or _NO_REF.search(text):
+        return False
+    return all(part and not part.startswith(".") and not part.endswith((".", ".lock")) for part in text.split("/"))
 
 
 def checked_files(entries: Iterable[Entry], model_id: str) -> tuple[Entry, ...]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpurun.domain.errors import HubUnavailable, PinNotFound
-from gpurun.domain.ids import Revision
 
 if TYPE_CHECKING:
     import httpx2
@@ -23,14 +23,23 @@ class Asked:
 
     endpoint: str
     model_id: str
-    revision: Revision
+    revision: str
+    """A commit, or the branch or tag that one is asked of."""
     path: str
     """Empty when it was not about one file."""
     sent_token: bool
 
+    @property
+    def pin(self) -> str:
+        return f"{self.model_id} at {self.revision}"
+
     def __str__(self) -> str:
-        what = f"{self.path} of {self.model_id}" if self.path else self.model_id
-        return f"{what} at {self.revision}"
+        return f"{self.path} of {self.pin}" if self.path else self.pin
+
+
+def is_commit(ref: str) -> bool:
+    """40 lower-case hex digits; anything else is a branch or tag."""
+    return re.fullmatch(r"[0-9a-f]{40}", ref) is not None
 
 
 def raise_for_store(response: httpx2.Response, asked: Asked) -> None:
@@ -59,7 +68,9 @@ def _elsewhere(response: httpx2.Response, asked: Asked) -> PinNotFound | HubUnav
     status = response.status_code
     host = response.url.host
     if status == 404:
-        return PinNotFound(f"{asked} is in the hub's list, but its store at {host} does not have it (404).")
+        return PinNotFound(
+            f"{asked} is in the hub's list, but its store at {host} does not have it (404).", pin=asked.pin
+        )
     # A signature expires: asking the hub again gives a fresh one.
     return HubUnavailable(
         f"The hub's store at {host} answered {status} for {asked}.", retry_after_s=_retry_after(response)
@@ -87,7 +98,11 @@ def _told_apart(exc: HfHubHTTPError, asked: Asked) -> PinNotFound | HubUnavailab
             return tell(asked)
     by_status = {401: _hidden, 403: _forbidden, 404: _hidden}
     tell_status = by_status.get(status)
-    return tell_status(asked) if tell_status else PinNotFound(f"The hub refused {asked} with status {status}.")
+    return tell_status(asked) if tell_status else _refused(asked, status)
+
+
+def _refused(asked: Asked, status: int) -> PinNotFound:
+    return PinNotFound(f"The hub refused {asked} with status {status}.", pin=asked.pin)
 
 
 def _bad_token(_: Asked) -> PinNotFound:
@@ -95,18 +110,27 @@ def _bad_token(_: Asked) -> PinNotFound:
 
 
 def _disabled(asked: Asked) -> PinNotFound:
-    return PinNotFound(f"The hub has disabled {asked.model_id}; nobody can download it. Use another model.")
+    return PinNotFound(
+        f"The hub has disabled {asked.model_id}; nobody can download it.", hint="Use another model.", pin=asked.pin
+    )
 
 
 def _no_revision(asked: Asked) -> PinNotFound:
+    if is_commit(asked.revision):
+        return PinNotFound(
+            f"{asked.model_id} has no commit {asked.revision}.",
+            hint=f"Copy a full commit id from {asked.endpoint}/{asked.model_id}/commits/main.",
+            pin=asked.pin,
+        )
     return PinNotFound(
-        f"{asked.model_id} has no commit {asked.revision}.",
-        hint=f"Copy a full commit id from {asked.endpoint}/{asked.model_id}/commits/main.",
+        f"{asked.model_id} has no branch or tag {asked.revision!r}.",
+        hint=f"{asked.endpoint}/{asked.model_id}/tree/main shows which ones there are.",
+        pin=asked.pin,
     )
 
 
 def _no_file(asked: Asked) -> PinNotFound:
-    return PinNotFound(f"The hub has no {asked}.")
+    return PinNotFound(f"The hub has no {asked}.", pin=asked.pin)
 
 
 def _gated(asked: Asked) -> PinNotFound:
@@ -115,10 +139,12 @@ def _gated(asked: Asked) -> PinNotFound:
         return PinNotFound(
             f"{asked.model_id} is gated, and the bot sent no token.",
             hint=f"Accept its terms at {page}, then have an administrator set GPURUN_HUB_TOKEN.",
+            pin=asked.pin,
         )
     return PinNotFound(
         f"{asked.model_id} is gated, and the account of the bot's token has no access to it.",
         hint=f"Accept its terms at {page} with that account.",
+        pin=asked.pin,
     )
 
 
@@ -128,12 +154,15 @@ def _hidden(asked: Asked) -> PinNotFound:
     return PinNotFound(
         f"The hub does not show {asked.model_id}: it does not exist, has another name, or is private ({token}).",
         hint=f"Check the spelling at {asked.endpoint}/{asked.model_id}; for a private model set GPURUN_HUB_TOKEN.",
+        pin=asked.pin,
     )
 
 
 def _forbidden(asked: Asked) -> PinNotFound:
     token = "the bot's token may not read it" if asked.sent_token else "no token was sent"
-    return PinNotFound(f"The hub forbids {asked} ({token}).", hint="Give the token of the bot read access to it.")
+    return PinNotFound(
+        f"The hub forbids {asked} ({token}).", hint="Give the token of the bot read access to it.", pin=asked.pin
+    )
 
 
 def _retry_after(response: httpx2.Response) -> float | None:

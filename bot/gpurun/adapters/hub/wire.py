@@ -6,13 +6,13 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from pydantic import SecretStr
 
 from gpurun.adapters.hub.cache import PIECE_BYTES
 from gpurun.adapters.hub.refusals import Asked, raise_for, raise_for_store
 from gpurun.domain.errors import HubUnavailable, PinNotFound
-from gpurun.domain.ids import Revision
 
 if TYPE_CHECKING:
     import httpx2
@@ -36,9 +36,15 @@ class HubWire:
         if client is not None:
             await client.aclose()
 
-    def asked(self, model_id: str, revision: Revision, path: str = "") -> Asked:
+    def asked(self, model_id: str, revision: str, path: str = "") -> Asked:
         sent_token = bool(self._token.get_secret_value())
         return Asked(endpoint=self._endpoint, model_id=model_id, revision=revision, path=path, sent_token=sent_token)
+
+    def revision_url(self, asked: Asked) -> httpx2.URL:
+        import httpx2
+
+        url = f"{self._endpoint}/api/models/{asked.model_id}/revision/{quote(asked.revision, safe='')}"
+        return httpx2.URL(url).copy_merge_params({"expand": "sha"})  # else the names of all files come too
 
     def tree_url(self, asked: Asked) -> httpx2.URL:
         import httpx2

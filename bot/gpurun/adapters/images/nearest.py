@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from gpurun.domain.errors import ProviderRefused, ProviderUnavailable
 from gpurun.domain.ids import ImageRef
+from gpurun.domain.lock import ImagePin
 from gpurun.ports.bytes import Images
 from gpurun.ports.provider import HasImages, Provider
 
@@ -26,6 +27,10 @@ class NearestImages:
             if await _has(keeper, image):
                 return
         await self._registry.confirm(image)
+
+    async def pin(self, name: str, tag: str) -> ImagePin:
+        # a tag that a provider keeps may have moved since
+        return await self._registry.pin(name, tag)
 
 
 async def _has(keeper: HasImages, image: ImageRef) -> bool:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 
-from gpurun.domain.ids import ImageRef
-
 HUB = "docker.io"
 HUB_API = "registry-1.docker.io"
 HUB_LOGIN = "https://index.docker.io/v1/"
@@ -23,14 +21,16 @@ class Place:
     """The registry's key in docker's config.json."""
 
 
-def place_of(image: ImageRef) -> Place:
-    """A first part with a dot or a colon, or `localhost`, is a registry; everything else is on Docker Hub.
+def place_of(name: str) -> Place:
+    """Where a name, with or without a tag, points to.
+
+    A first part with a dot or a colon, or `localhost`, is a registry; everything else is on Docker Hub.
 
     Source: the reference grammar of the distribution project.
     """
-    first, slash, rest = image.name.partition("/")
+    first, slash, rest = name.partition("/")
     if not (slash and (first == "localhost" or "." in first or ":" in first)):
-        first, rest = HUB, image.name
+        first, rest = HUB, name
     repository = _without_tag(rest)
     if first in {HUB, "index.docker.io", HUB_API}:
         return Place(f"https://{HUB_API}", repository if "/" in repository else f"library/{repository}", HUB_LOGIN)

@@ -80,6 +80,19 @@ async def test_names_and_the_file_list(fake):
     assert {sibling.rfilename: sibling.size for sibling in info.siblings} == {k: len(v) for k, v in FILES.items()}
 
 
+async def test_their_client_finds_a_ref_as_we_ask_for_it(fake, hub):
+    revision = fake.add_model(ID, FILES)
+    fake.models[ID].refs["refs/pr/3"] = revision
+    api = HfApi(endpoint=fake.url, token=False)
+    info = await asyncio.to_thread(api.model_info, ID, revision="refs/pr/3", expand=["sha"])
+    assert info.sha == await hub.revision_of(ID, "refs/pr/3") == revision
+    assert info.siblings is None
+    theirs, ours = fake.requests[-2:]
+    assert theirs.path == ours.path
+    with pytest.raises(errors.RevisionNotFoundError):
+        await asyncio.to_thread(api.model_info, ID, revision="v9")
+
+
 @pytest.mark.parametrize(
     ("state", "revision", "file", "error"),
     [

@@ -5,6 +5,7 @@ import pytest
 from gpurun.adapters.images import NearestImages
 from gpurun.domain.errors import PinNotFound, ProviderRefused, ProviderUnavailable
 from gpurun.domain.ids import ImageRef
+from gpurun.domain.lock import ImagePin
 
 IMAGE = ImageRef(f"ghcr.io/org/app@sha256:{'1' * 64}")
 
@@ -17,6 +18,10 @@ class Registry:
     async def confirm(self, image):
         self.asked += 1
         raise PinNotFound(f"no {image}")
+
+    async def pin(self, name, tag):
+        self.asked += 1
+        return ImagePin(digest=f"{name}:{tag}")
 
 
 class Keeper:
@@ -46,4 +51,10 @@ async def test_otherwise_the_registry_is_asked(provider):
     registry = Registry()
     with pytest.raises(PinNotFound):
         await NearestImages(registry, [provider]).confirm(IMAGE)
+    assert registry.asked == 1
+
+
+async def test_where_a_tag_points_only_its_registry_knows():
+    registry = Registry()
+    assert (await NearestImages(registry, [Keeper(True)]).pin("ghcr.io/org/app", "1")).digest == "ghcr.io/org/app:1"
     assert registry.asked == 1

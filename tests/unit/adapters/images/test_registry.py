@@ -4,6 +4,7 @@ import base64
 import gzip
 import hashlib
 import json
+import re
 
 import httpx
 import pytest
@@ -12,6 +13,7 @@ import respx
 from gpurun.adapters.images import RegistryImages
 from gpurun.domain.errors import PinNotFound, RegistryUnavailable
 from gpurun.domain.ids import ImageRef
+from gpurun.domain.lock import ImagePin
 
 BODY = b'{"schemaVersion": 2}'
 DIGEST = "sha256:" + hashlib.sha256(BODY).hexdigest()
@@ -101,11 +103,32 @@ async def test_credentials_do_not_go_to_a_realm_in_plain_text(web, images, tmp_p
         await images.confirm(IMAGE)
 
 
-@pytest.mark.parametrize("status", [404, 403, 400, 405])
+@pytest.mark.parametrize("status", [403, 400, 405])
 async def test_no_such_image(web, images, status):
     web.head(MANIFEST).mock(return_value=httpx.Response(status))
-    with pytest.raises(PinNotFound, match=DIGEST):
+    with pytest.raises(PinNotFound, match=DIGEST) as caught:
         await images.confirm(IMAGE)
+    assert caught.value.pin == IMAGE
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b'{"errors": [{"code": "MANIFEST_UNKNOWN", "detail": {}}]}', f"has no image {IMAGE} "),
+        (b'{"errors": [{"code": "NAME_UNKNOWN"}]}', f"has no repository org/app, which {IMAGE} is in"),
+        (b"<html>", f"has no image {IMAGE} "),
+        (b"", f"has no image {IMAGE} "),
+    ],
+)
+async def test_what_is_gone_the_image_or_its_repository(web, images, body, says):
+    web.head(MANIFEST).mock(return_value=httpx.Response(404))
+    web.get(MANIFEST).mock(return_value=httpx.Response(404, content=body))
+    with pytest.raises(PinNotFound, match=re.escape(says)) as caught:
+        await images.confirm(IMAGE)
+    assert caught.value.pin == IMAGE
+    held = caught.value.last_held("on 2026-11-01, when `.gpurun.lock` pinned it")
+    assert held.message.endswith(" It was there on 2026-11-01, when `.gpurun.lock` pinned it.")
+    assert (held.pin, held.hint) == (IMAGE, caught.value.hint)
 
 
 @pytest.mark.parametrize(
@@ -246,3 +269,147 @@ async def test_a_registry_cannot_put_a_run_to_sleep_for_years(web, images, after
     with pytest.raises(RegistryUnavailable) as caught:
         await images.confirm(IMAGE)
     assert caught.value.retry_after_s == 600.0
+
+
+# --- tags
+
+TAGGED = "https://ghcr.io/v2/org/app/manifests/1.2"
+CONFIG = b'{"os": "linux", "architecture": "arm64", "variant": "v8", "rootfs": {}}'
+CONFIG_DIGEST = "sha256:" + hashlib.sha256(CONFIG).hexdigest()
+BLOB = f"https://ghcr.io/v2/org/app/blobs/{CONFIG_DIGEST}"
+
+
+def described(digit, **platform):
+    entry = {"mediaType": "x", "size": 7, "digest": f"sha256:{digit * 64}"}
+    return entry | ({"platform": platform} if platform else {})
+
+
+def index(*manifests):
+    return json.dumps({"schemaVersion": 2, "mediaType": "index", "manifests": manifests}).encode()
+
+
+def single(digest=CONFIG_DIGEST):
+    layers = [{"mediaType": "x", "size": 1, "digest": "sha256:" + "9" * 64}]
+    return json.dumps({"schemaVersion": 2, "config": {"size": 1, "digest": digest}, "layers": layers}).encode()
+
+
+def digest_of(body):
+    return "sha256:" + hashlib.sha256(body).hexdigest()
+
+
+def serve(web, body, *, said=None, head=None):
+    headers = {"Docker-Content-Digest": said or digest_of(body)}
+    web.head(TAGGED).mock(return_value=head or httpx.Response(200, headers=headers))
+    return web.get(TAGGED).mock(return_value=httpx.Response(200, content=body, headers=headers))
+
+
+async def test_an_index_is_pinned_by_its_digest_with_each_platform(web, images):
+    body = index(
+        described("1", os="linux", architecture="amd64"),
+        described("2", os="linux", architecture="arm", variant="v7"),
+        described("3", os="unknown", architecture="unknown"),
+        described("4"),
+        described("5", os="linux", architecture="amd64"),
+        described("6", os="windows", architecture="amd64"),
+        described("7", os="li nux\n", architecture="amd64"),
+    )
+    serve(web, body)
+    assert await images.pin("ghcr.io/org/app", "1.2") == ImagePin(
+        digest=digest_of(body),
+        platforms=(
+            ("linux/amd64", f"sha256:{'1' * 64}"),
+            ("linux/arm/v7", f"sha256:{'2' * 64}"),
+            ("windows/amd64", f"sha256:{'6' * 64}"),
+        ),
+    )
+
+
+async def test_a_single_manifest_has_the_platform_of_its_configuration(web, images):
+    body = single()
+    serve(web, body)
+    web.get(BLOB).mock(return_value=httpx.Response(200, content=CONFIG))
+    pin = await images.pin("ghcr.io/org/app", "1.2")
+    assert pin == ImagePin(digest=digest_of(body), platforms=(("linux/arm64/v8", digest_of(body)),))
+
+
+@pytest.mark.parametrize("config", [b"{}", b"helm", b'{"os": "linux"}', b'{"os": 5}'])
+async def test_a_configuration_that_names_no_platform(web, images, config):
+    serve(web, single(digest_of(config)))
+    web.get(f"https://ghcr.io/v2/org/app/blobs/{digest_of(config)}").mock(
+        return_value=httpx.Response(200, content=config)
+    )
+    assert (await images.pin("ghcr.io/org/app", "1.2")).platforms == ()
+
+
+async def test_a_configuration_at_another_place_is_not_asked_for(web, images):
+    serve(web, single("../../../../etc"))
+    assert (await images.pin("ghcr.io/org/app", "1.2")).platforms == ()
+
+
+async def test_a_configuration_with_other_bytes_than_its_name(web, images):
+    serve(web, single())
+    web.get(BLOB).mock(return_value=httpx.Response(200, content=CONFIG + b" "))
+    with pytest.raises(PinNotFound, match="other bytes"):
+        await images.pin("ghcr.io/org/app", "1.2")
+
+
+async def test_the_login_of_a_tag_does_not_follow_its_configuration_elsewhere(web, images, tmp_path):
+    log_in(tmp_path)
+    web.head(TAGGED, headers={"Authorization": "Bearer t0k"}).mock(return_value=httpx.Response(200))
+    web.head(TAGGED).mock(return_value=httpx.Response(401, headers=BEARER))
+    web.get(url__startswith=REALM).mock(return_value=httpx.Response(200, json={"token": "t0k"}))
+    web.get(TAGGED, headers={"Authorization": "Bearer t0k"}).mock(return_value=httpx.Response(200, content=single()))
+    moved = httpx.Response(307, headers={"Location": "https://cdn.example/blob"})
+    web.get(BLOB, headers={"Authorization": "Bearer t0k"}).mock(return_value=moved)
+    elsewhere = web.get("https://cdn.example/blob").mock(return_value=httpx.Response(200, content=CONFIG))
+    assert (await images.pin("ghcr.io/org/app", "1.2")).platforms
+    assert "Authorization" not in elsewhere.calls.last.request.headers
+
+
+async def test_what_is_sent_is_hashed_and_not_believed(web, images):
+    serve(web, single(), said="sha256:" + "0" * 64)
+    with pytest.raises(PinNotFound, match=f"is 'sha256:{'0' * 64}', but it sends {digest_of(single())}"):
+        await images.pin("ghcr.io/org/app", "1.2")
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b'{"schemaVersion": 1, "fsLayers": []}', "no image in a format"),
+        (b'{"schemaVersion": 2}', "no image in a format"),
+        (b"<html>log in</html>", "no manifest"),
+        (b'{"schemaVersion": 2, "manifests": 5}', "no manifest"),
+        (b"\xff", "no manifest"),
+        (b" " * (4 * 2**20 + 1), "more than 4096 KiB"),
+    ],
+)
+async def test_what_is_no_image(web, images, body, says):
+    serve(web, body)
+    with pytest.raises(PinNotFound, match=says):
+        await images.pin("ghcr.io/org/app", "1.2")
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [("MANIFEST_UNKNOWN", "has no image ghcr.io/org/app:1.2 "), ("NAME_UNKNOWN", "has no repository org/app")],
+)
+async def test_no_such_tag_or_repository(web, images, code, says):
+    web.head(TAGGED).mock(return_value=httpx.Response(404))
+    web.get(TAGGED).mock(return_value=httpx.Response(404, json={"errors": [{"code": code}]}))
+    with pytest.raises(PinNotFound, match=says) as caught:
+        await images.pin("ghcr.io/org/app", "1.2")
+    assert caught.value.pin == "ghcr.io/org/app:1.2"
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_no_access_to_a_tag(web, images, status):
+    web.head(TAGGED).mock(return_value=httpx.Response(status))
+    with pytest.raises(PinNotFound, match="without a login"):
+        await images.pin("ghcr.io/org/app", "1.2")
+
+
+@pytest.mark.parametrize("answer", [httpx.Response(503), httpx.ConnectTimeout("x")])
+async def test_a_registry_that_is_down_when_a_tag_is_asked_for(web, images, answer):
+    web.head(TAGGED).mock(side_effect=[answer])
+    with pytest.raises(RegistryUnavailable):
+        await images.pin("ghcr.io/org/app", "1.2")

@@ -1,0 +1,124 @@
+"""`gpurun lock`: which names are pinned, and by what. `--check` imports nothing that could reach a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from gpurun.cli.validate import CONFIG, default_file, show_config_error
+from gpurun.domain.config import Config
+from gpurun.domain.errors import ConfigError
+from gpurun.domain.lock import Lock
+from gpurun.plan.load import check
+from gpurun.plan.lock import LOCK_NAME, read_lock
+from gpurun.plan.relock import difference, jobs_that_want
+
+ALL_JOBS = ""
+"""`--upgrade` without a job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A `.gpurun.yml` and the lock beside it."""
+
+    file: Path
+    config: Config
+    lock_file: Path
+    lock: Lock
+
+
+class Unusable(Exception):
+    """A file cannot be used, and the person has been told why."""
+
+
+def lock(files: Iterable[Path], *, upgrade: str | None) -> int:
+    """Writes the lock beside each file. Exit code 0; 2 for a file or pin that cannot be used, 3 for no answer."""
+    try:
+        places = _places(files)
+    except Unusable:
+        return 2
+    from gpurun.cli.relock import write_locks  # what can reach a network takes half a second to import
+
+    return write_locks(places, upgrade=upgrade)
+
+
+def check_locks(files: Iterable[Path]) -> int:
+    """Exit code 0 when each lock has exactly what the jobs want, 1 when not, 2 when a file cannot be used."""
+    try:
+        places = _places(files)
+    except Unusable:
+        return 2
+    faults = [fault for place in places for fault in _faults(place)]
+    for fault in faults:
+        click.echo(fault, err=True)
+    if faults:
+        click.echo("Run `gpurun lock` and commit the file.", err=True)
+        return 1
+    for place in places:
+        click.echo(f"{place.lock_file} pins everything that {place.file} does not.")
+    return 0
+
+
+def _faults(place: Place) -> list[str]:
+    found = difference(place.config, place.lock)
+    missing = [
+        f"{place.lock_file} does not pin {name}, which {_and(jobs_that_want(name, place.config))} needs."
+        for name in found.missing
+    ]
+    return missing + [f"{place.lock_file} pins {name}, which no job needs." for name in found.unneeded]
+
+
+def _places(files: Iterable[Path]) -> tuple[Place, ...]:
+    """Each once; a lock stands for the file beside it. Raises Unusable."""
+    named = list(files) or [default_file()]
+    return tuple(_place(file) for file in dict.fromkeys(_beside(file) for file in named))
+
+
+def _beside(file: Path) -> Path:
+    return file.with_name(CONFIG.name) if file.name == LOCK_NAME else file
+
+
+def _place(file: Path) -> Place:
+    config = _config(file)
+    lock_file = file.with_name(LOCK_NAME)
+    return Place(file=file, config=config, lock_file=lock_file, lock=_lock(lock_file))
+
+
+def _config(file: Path) -> Config:
+    try:
+        text = file.read_bytes()
+    except OSError as error:
+        click.echo(f"gpurun lock: {file} cannot be read: {error.strerror}.", err=True)
+        if isinstance(error, FileNotFoundError):
+            click.echo("Write one at the top of your repository: `gpurun init`.", err=True)
+        raise Unusable from error
+    found = check(text)
+    if isinstance(found, Config):
+        return found
+    for fault in found:
+        show_config_error(fault, text, str(file))
+    raise Unusable
+
+
+def _lock(file: Path) -> Lock:
+    """An absent one is empty."""
+    try:
+        text = file.read_bytes()
+    except FileNotFoundError:
+        return Lock()
+    except OSError as error:
+        click.echo(f"gpurun lock: {file} cannot be read: {error.strerror}.", err=True)
+        raise Unusable from error
+    try:
+        return read_lock(text)
+    except ConfigError as fault:
+        click.echo(f"{file}:{fault.line}: {fault.message.rstrip('.')}.", err=True)
+        click.echo(fault.hint, err=True)
+        raise Unusable from fault
+
+
+def _and(names: tuple[str, ...]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

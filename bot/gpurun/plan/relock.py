@@ -1,0 +1,107 @@
+"""What `.gpurun.lock` should hold for the jobs of a file, and what becomes of the lock once names were looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from gpurun.domain.config import Config, Job
+from gpurun.domain.ids import HubRef, ImageTag
+from gpurun.domain.lock import Lock, LockedImage, LockedModel
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ModelName:
+    """A model by branch or tag."""
+
+    id: str
+    ref: HubRef
+
+    def __str__(self) -> str:
+        return f"{self.id} at {self.ref}"
+
+
+Name = ImageTag | ModelName
+"""What can move, and is therefore locked."""
+Entry = LockedImage | LockedModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What happens to one name."""
+
+    name: Name
+    before: Entry | None
+    after: Entry | None
+    """None with `before`: no job wants it any more. None without: it could not be pinned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Between what jobs want and what the lock has."""
+
+    missing: tuple[Name, ...]
+    unneeded: tuple[Name, ...]
+
+
+def wanted_by(jobs: Iterable[Job]) -> tuple[Name, ...]:
+    """Everything that can move, images first; each once, in the order of the lock."""
+    images: set[ImageTag] = set()
+    models: set[ModelName] = set()
+    for job in jobs:
+        if isinstance(job.image, ImageTag):
+            images.add(job.image)
+        models |= {ModelName(model.id, model.ref) for model in job.models if isinstance(model.ref, HubRef)}
+    return (*sorted(images), *sorted(models))
+
+
+def jobs_that_want(name: Name, config: Config) -> tuple[str, ...]:
+    """In the order of the file."""
+    return tuple(job_name for job_name, job in config.jobs.items() if name in wanted_by([job]))
+
+
+def difference(config: Config, lock: Lock) -> Difference:
+    """What the lock lacks, and what it has in vain. Needs no network."""
+    wanted, locked = wanted_by(config.jobs.values()), names_in(lock)
+    return Difference(
+        missing=tuple(name for name in wanted if name not in locked),
+        unneeded=tuple(name for name in locked if name not in wanted),
+    )
+
+
+def names_in(lock: Lock) -> tuple[Name, ...]:
+    """In the order of the lock."""
+    return (*(image.ref for image in lock.images), *(ModelName(model.id, model.ref) for model in lock.models))
+
+
+def entry_of(lock: Lock, name: Name) -> Entry | None:
+    """The entry of that name."""
+    return lock.model(name.id, name.ref) if isinstance(name, ModelName) else lock.image(name)
+
+
+def to_look_up(config: Config, lock: Lock, upgraded: Collection[str]) -> tuple[Name, ...]:
+    """What has no entry yet, and what the jobs want that are upgraded."""
+    moving = set(wanted_by(job for name, job in config.jobs.items() if name in upgraded))
+    wanted = wanted_by(config.jobs.values())
+    return tuple(name for name in wanted if name in moving or entry_of(lock, name) is None)
+
+
+def renewed(config: Config, lock: Lock, found: Mapping[Name, Entry]) -> tuple[Lock, tuple[Row, ...]]:
+    """The lock with what was found, and what that changes; a name that was not found keeps the entry it has.
+
+    An entry that says the same as before stays as it was, with its day.
+    """
+    rows = [_row(name, entry_of(lock, name), found.get(name)) for name in wanted_by(config.jobs.values())]
+    rows += [Row(name=name, before=entry_of(lock, name), after=None) for name in difference(config, lock).unneeded]
+    entries = [row.after for row in rows if row.after is not None]
+    kept = Lock(
+        images=tuple(entry for entry in entries if isinstance(entry, LockedImage)),
+        models=tuple(entry for entry in entries if isinstance(entry, LockedModel)),
+    )
+    return kept, tuple(rows)
+
+
+def _row(name: Name, before: Entry | None, found: Entry | None) -> Row:
+    if found is None or (before is not None and replace(found, locked_on=before.locked_on) == before):
+        return Row(name=name, before=before, after=before)
+    return Row(name=name, before=before, after=found)

@@ -1,0 +1,127 @@
+"""A pin of `.gpurun.lock` that does not hold any more: what is gone, when it was there, and what to type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from gpurun.domain.errors import PinNotFound
+from gpurun.domain.ids import HubRef, ImageRef, ImageTag, Revision
+from gpurun.domain.lock import ImagePin, Lock, LockedFile, LockedImage, LockedModel
+from gpurun.domain.plan import ModelFile
+from gpurun.domain.run import Verdict
+from gpurun.plan.lock import LOCK_NAME, UPGRADE, write_lock
+from tests.fakes.parts import SourceOnlyForge
+from tests.fakes.world import World
+
+TAG = ImageTag("ghcr.io/org/app:1.2")
+REVISION = Revision("1" * 40)
+CONFIG = f"""\
+version: 1
+jobs:
+  smoke:
+    image: {TAG}
+    run: python smoke.py
+    models: [{{id: acme/tiny}}]
+"""
+FILE = ModelFile(path="config.json", size=2, sha256="c" * 64, etag="d" * 40)
+LOCK = Lock(
+    images=(LockedImage(ref=TAG, pin=ImagePin(digest=f"sha256:{'a' * 64}"), locked_on="2026-11-01"),),
+    models=(
+        LockedModel(
+            id="acme/tiny",
+            ref=HubRef("main"),
+            revision=REVISION,
+            locked_on="2026-10-02",
+            files=(LockedFile(path=FILE.path, size=FILE.size, blob=FILE.etag),),
+        ),
+    ),
+)
+IMAGE = ImageRef(f"{TAG}@sha256:{'a' * 64}")
+
+
+@dataclass
+class LockedForge(SourceOnlyForge):
+    """Its commits hold that lock."""
+
+    lock: Lock | None = LOCK
+
+    async def read_file(self, repo, at, path, *, max_bytes):
+        assert path == LOCK_NAME
+        return None if self.lock is None else write_lock(self.lock).encode()
+
+
+@pytest.fixture
+def store_url(tmp_path):
+    return str(tmp_path / "gpurun.sqlite")
+
+
+@pytest.fixture
+def world(store, clock, chance):
+    made = World(store, clock, chance, forge=LockedForge())
+    made.images.known = {IMAGE}
+    made.hub.models = {("acme/tiny", REVISION): (FILE,)}
+    return made
+
+
+async def refusal(world) -> str:
+    await world.start(config_text=CONFIG)
+    await world.run_for(seconds=30)
+    return (await world.expect(Verdict.REFUSED, "pin")).detail
+
+
+async def test_while_the_pins_hold_the_lock_is_what_runs(world):
+    await world.start(config_text=CONFIG)
+    await world.run_for(seconds=30)
+    run = await world.expect(Verdict.PASSED, "exit")
+    assert run.plan.image == IMAGE
+    assert [model.revision for model in run.plan.models] == [REVISION]
+
+
+async def test_b102_a_digest_that_was_deleted(world):
+    world.images.known = set()
+    told = await refusal(world)
+    assert told == f"The registry has no {IMAGE}. It was there on 2026-11-01, when `.gpurun.lock` pinned it. {UPGRADE}"
+
+
+async def test_a_commit_of_a_model_that_is_gone(world):
+    world.hub.models = {}
+    told = await refusal(world)
+    assert f"acme/tiny at {REVISION}. It was there on 2026-10-02, when `.gpurun.lock` pinned it." in told
+    assert told.endswith(UPGRADE)
+
+
+async def test_a_model_that_is_gated_since(world):
+    gated = PinNotFound("acme/tiny is gated.", hint="Accept its terms.", pin=f"acme/tiny at {REVISION}")
+    world.hub.errors = [gated]
+    assert f"It was there on 2026-10-02, when `.gpurun.lock` pinned it. Accept its terms. {UPGRADE}" in await refusal(
+        world
+    )
+
+
+async def test_what_says_nothing_about_the_pin_gets_no_day(world):
+    world.hub.errors = [PinNotFound("The hub does not accept the bot's token.")]
+    assert await refusal(world) == "The hub does not accept the bot's token."
+
+
+async def test_what_the_file_pins_itself_gets_no_day(world):
+    world.images.known = set()
+    text = f"version: 1\njobs:\n  smoke: {{image: {IMAGE}, run: 'true'}}\n"
+    await world.start(config_text=text)
+    await world.run_for(seconds=30)
+    assert (await world.expect(Verdict.REFUSED, "pin")).detail == f"The registry has no {IMAGE}."
+
+
+async def test_a_hub_that_lists_other_files_than_the_lock_has_seen(world):
+    world.hub.models = {("acme/tiny", REVISION): (replace(FILE, etag="e" * 40),)}
+    told = await refusal(world)
+    assert "The hub lists 'config.json' of acme/tiny" in told
+    assert "otherwise than `.gpurun.lock` of 2026-10-02" in told
+
+
+async def test_a_name_that_no_lock_pins(world):
+    world.forge.lock = None
+    told = await refusal(world)
+    assert "The image ghcr.io/org/app:1.2 and the model acme/tiny at main are not pinned, and can move." in told
+    assert "gpurun lock" in told
