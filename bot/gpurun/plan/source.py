@@ -18,7 +18,7 @@ _DIRECTION = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 def readable(file: str | bytes) -> str:
     r"""Text with `\n` line ends, without the byte order mark. Raises ConfigError with line and column."""
     text = _decoded(file)
-    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    text = _with_newlines(text.removeprefix("\ufeff"))
     bad = _BAD.search(text)
     if bad is not None:
         line, column = position(text, bad.start())
@@ -50,6 +50,11 @@ def quote(text: str, line: int, column: int) -> str:
     return f"{gutter}{shown}\n{' ' * (len(gutter) - 2)}| {caret}"
 
 
+def _with_newlines(text: str) -> str:
+    """Lines are counted at `\\n`, whatever ends them in the file."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
 def _decoded(file: str | bytes) -> str:
     if isinstance(file, str):
         _check_size(len(file.encode("utf-8", "surrogatepass")))
@@ -58,7 +63,7 @@ def _decoded(file: str | bytes) -> str:
     try:
         return file.decode("utf-8")
     except UnicodeDecodeError as exc:
-        before = file[: exc.start].decode("utf-8")
+        before = _with_newlines(file[: exc.start].decode("utf-8"))
         line, column = position(before, len(before))
         raise _not_utf8(file[exc.start], line, column) from exc
 

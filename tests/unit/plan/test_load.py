@@ -146,6 +146,8 @@ def test_b052_one_byte_order_mark_and_any_line_ends_are_fine(file):
     [
         # text that is none
         (b"version: 1\nname: caf\xe9\n", "2:10 the byte 0xe9 is not UTF-8; the file may be saved as Latin-1"),
+        (b"\r\x80", "2:1 the byte 0x80 is not UTF-8"),
+        (b"a\r\nb\x80", "2:2 the byte 0x80 is not UTF-8"),
         (HEAD.encode("utf-16"), "1:1 the file is saved as UTF-16"),
         (b"version: 1\nname: caf\xe9\n".decode("utf-8", "surrogateescape"), "2:10 the byte 0xe9 is not UTF-8"),
         (HEAD.encode("utf-16").decode("utf-8", "surrogateescape"), "1:1 the file is saved as UTF-16"),
