@@ -113,6 +113,51 @@ def audit_verify() -> None:
     sys.exit(verify_audit())
 
 
+@cli.group()
+def secret() -> None:
+    """Secrets of repositories, for jobs that name them. Works while the server runs."""
+
+
+_REPO = click.option("--repo", required=True, metavar="OWNER/NAME", help="The repository whose jobs get it.")
+
+
+@secret.command("set")
+@click.argument("name")
+@_REPO
+def secret_set(name: str, repo: str) -> None:
+    """Keep a value under NAME: asked for without showing it, or read from stdin when that is no terminal."""
+    from gpurun.cli.secret import set_secret
+
+    sys.exit(set_secret(name, repo))
+
+
+@secret.command("list")
+@_REPO
+def secret_list(repo: str) -> None:
+    """Names, when and by whom they were set, never values. Exit 1 when one cannot be read any more."""
+    from gpurun.cli.secret import list_secrets
+
+    sys.exit(list_secrets(repo))
+
+
+@secret.command("rm")
+@click.argument("name")
+@_REPO
+def secret_rm(name: str, repo: str) -> None:
+    """Remove NAME. Runs that have it keep it until they end."""
+    from gpurun.cli.secret import remove_secret
+
+    sys.exit(remove_secret(name, repo))
+
+
+@secret.command("rotate")
+def secret_rotate() -> None:
+    """Make a new key and seal every secret with it. May be stopped at any time and done again."""
+    from gpurun.cli.secret import rotate
+
+    sys.exit(rotate())
+
+
 def main() -> None:
     """Entry point."""
     cli(prog_name="gpurun")

@@ -66,6 +66,8 @@ class Plan:
     run: str
     """Shell text, run by `sh -c` in the container."""
     setup: str = ""
+    secrets: tuple[str, ...] = ()
+    """Names of environment variables whose values come from elsewhere, sorted."""
     env: tuple[tuple[str, str], ...] = ()
     """Sorted by name."""
     models: tuple[ModelPin, ...] = ()

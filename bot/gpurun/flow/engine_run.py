@@ -11,7 +11,16 @@ from typing import assert_never
 import anyio
 
 from gpurun.domain.config import Config, Job
-from gpurun.domain.errors import Bug, ConfigError, GpurunError, PinNotFound, Refused, Transient, UserError
+from gpurun.domain.errors import (
+    Bug,
+    ConfigError,
+    GpurunError,
+    PinNotFound,
+    Refused,
+    SecretUnavailable,
+    Transient,
+    UserError,
+)
 from gpurun.domain.offer import Offer
 from gpurun.domain.plan import Resources
 from gpurun.domain.run import Attempt, Pins, ProviderAccount, Run, RunState, Verdict
@@ -38,6 +47,7 @@ from gpurun.run.decide_run import (
 from gpurun.run.names import attempt_name
 from gpurun.run.timers import DEADLINE_SPARE, PREPARE_LIMIT, WATCH_RUN
 from gpurun.run.tokens import claim_token, token_sha256
+from gpurun.run.trust import NO_SECRETS, may_hold_secrets
 
 FETCH_TIMEOUT_S = 60.0
 """git may move much data; still below the lease."""
@@ -150,6 +160,7 @@ class RunSteps:
         errors: tuple[Exception, ...] = ()
         try:
             job = _job(run)
+            await self._require_secrets(run, job)
             pins, errors = await self._resolved(run, job)
             _raise_refusal(errors)
             _wait_longest(errors)
@@ -174,6 +185,14 @@ class RunSteps:
         _save(tx, run, row, lease)
         kept = go_on(tx, lease)
         return _GoingOn() if kept is None else self._apply(tx, kept, None)
+
+    async def _require_secrets(self, run: Run, job: Job) -> None:
+        """Said before anything is fetched; the claim asks again. Raises SecretUnavailable."""
+        if not job.secrets:
+            return
+        if not may_hold_secrets(run):
+            raise SecretUnavailable(NO_SECRETS)
+        await self._s.vault.check(run.repo, job.secrets)
 
     async def _resolved(self, run: Run, job: Job) -> tuple[Pins, tuple[Exception, ...]]:
         """Commit, image and the next model at the same time: the pins with those that went well, and what did not."""
@@ -411,6 +430,9 @@ def _why_refused(error: GpurunError) -> Change:
         case ConfigError(message=message, line=line, hint=hint):
             told = f"{message} {hint}".strip()
             return lambda row, now: end(row, Verdict.REFUSED, now, reason="config", detail=told, error_line=line)
+        case SecretUnavailable(message=message, hint=hint):
+            told = f"{message} {hint}".strip()
+            return lambda row, now: end(row, Verdict.REFUSED, now, reason="secret", detail=told)
         case UserError(message=message, hint=hint):
             reason = "pin" if isinstance(error, PinNotFound) else "config"
             told = f"{message} {hint}".strip()
