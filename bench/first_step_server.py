@@ -22,7 +22,7 @@ from gpurun.cli.logs import log_trouble_only
 from gpurun.cli.serve import web_config
 from gpurun.domain.errors import ForgeRefused
 from gpurun.domain.forge import Comment, GitSource, Permission, PullRequest, RepoRef
-from gpurun.domain.ids import CommitSha
+from gpurun.domain.ids import BranchName, CommitSha
 from gpurun.http.server import build_app
 from gpurun.settings import Settings
 from tests.fakes.parts import SourceOnlyForge
@@ -68,7 +68,7 @@ class QuickForge(SourceOnlyForge):
     async def permission(self, repo: RepoRef, login: str) -> Permission:
         return Permission(push=True, maintain=False, admin=False)
 
-    async def read_file(self, repo: RepoRef, sha: CommitSha, path: str, *, max_bytes: int) -> bytes | None:
+    async def read_file(self, repo: RepoRef, at: CommitSha | BranchName, path: str, *, max_bytes: int) -> bytes | None:
         return CONFIG
 
     async def git_source(self, repo: RepoRef) -> GitSource:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from gpurun.domain.errors import Bug, GpurunError, PinNotFound
 from gpurun.domain.forge import Check, Comment, GitSource, NotFetched, Permission, PullRequest, RepoRef
-from gpurun.domain.ids import CommitSha, ImageRef, RepoName, Revision, TreeSha
+from gpurun.domain.ids import BranchName, CommitSha, ImageRef, RepoName, Revision, TreeSha
 from gpurun.domain.offer import Uplink
 from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
 from gpurun.domain.run import Phase, Result, ResultKind
@@ -104,7 +104,7 @@ class SourceOnlyForge:
     async def permission(self, repo: RepoRef, login: str) -> Permission:
         raise Bug("the engine does not ask for rights")
 
-    async def read_file(self, repo: RepoRef, sha: CommitSha, path: str, *, max_bytes: int) -> bytes | None:
+    async def read_file(self, repo: RepoRef, at: CommitSha | BranchName, path: str, *, max_bytes: int) -> bytes | None:
         raise Bug("the engine does not read files")
 
     async def react(self, repo: RepoRef, comment_id: int, content: str) -> int:

@@ -6,177 +6,83 @@ docstrings are the reference page and the descriptions of the JSON Schema.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from gpurun.domain.command import RESERVED_WORDS
-from gpurun.domain.errors import PinNotFound
+from gpurun.domain.config_values import (
+    Artifact,
+    Attempts,
+    Cpus,
+    Duration,
+    EnvName,
+    EnvValue,
+    Flag,
+    Glob,
+    Gpu,
+    GpuCount,
+    Image,
+    KindName,
+    LeastSize,
+    ModelId,
+    ModelRevision,
+    Name,
+    ProviderId,
+    SecretName,
+    Shell,
+    Size,
+    Skip,
+    Target,
+    Text,
+    Version,
+    Workdir,
+)
 from gpurun.domain.forge import NotFetched
-from gpurun.domain.ids import ImageRef, JobName, Revision
-from gpurun.domain.plan import ModelSpec, Resources
-from gpurun.domain.quantity import GpuNeed, duration_s, gpu_need, least_cpus, least_size_mib, quoted, size_mib
+from gpurun.domain.ids import HubRef, ImageTag, Revision
+from gpurun.domain.plan import Resources
+from gpurun.domain.quantity import GpuNeed
 
 MAX_ARTIFACTS = 50
 MAX_MODELS = 32
-MAX_ENV_VALUE_BYTES = 64 * 1024
-DEFAULT_MAX_DURATION_S = 1800
+MAX_SECRETS = 50
+MAIN = HubRef("main")
+"""The branch of the hub that is meant when none is written."""
 
 PLANNED_KEYS: Mapping[str, frozenset[str]] = {
-    "file": frozenset({"permissions", "budgets", "policy", "notifications"}),
+    "file": frozenset({"permissions", "budgets", "notifications"}),
     "job": frozenset(
         {
-            *("trigger", "paths", "skip_if_only_changed", "build", "setup_inputs", "workdir", "secrets", "datasets"),
-            *("providers", "retry", "checkpoint", "matrix", "assert", "required", "concurrency"),
-            *("merge_queue", "kind"),
+            *("paths", "skip_if_only_changed", "build", "setup_inputs", "datasets", "checkpoint", "matrix", "assert"),
+            *("required", "concurrency", "merge_queue"),
         }
     ),
+    "trigger": frozenset({"pull_request", "push", "schedule"}),
     "limits": frozenset({"max_price", "max_cost", "idle"}),
+    "retry": frozenset({"on_events", "other_host"}),
     "model": frozenset({"include"}),
     "resources": frozenset(),
-    "checkout": frozenset(),
+    "checkout": frozenset({"ref"}),
+    "policy": frozenset({"bots", "network", "untrusted"}),
+    "max": frozenset({"price", "cost"}),
 }
 """Keys of the planned schema that this version does not act on, by the place where they stand."""
 
-_HEX40 = re.compile(r"[0-9a-f]{40}")
-_MODEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
-_RESERVED_ENV = frozenset({"PATH", "GPURUN", "HF_HOME", "HF_HUB_OFFLINE"})
-_RESERVED_ENV_PREFIXES = ("LD_", "GITHUB_", "RUNPOD_", "DOCKER_", "GPURUN_")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """What a job of this kind gets where it says nothing itself."""
+
+    max_duration_s: int
+    attempts: int
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError("must be one text")  # noqa: TRY004 - pydantic turns only ValueError into an error of the file
-    return value
-
-
-def _read(parse: Callable[[str], object]) -> PlainValidator:
-    return PlainValidator(lambda value: parse(_text(value)))
-
-
-def _version(value: object) -> object:
-    if value != "1":
-        raise ValueError("this version of gpurun reads `version: 1`")
-    return 1
-
-
-def _job_name(text: str) -> JobName:
-    if text in RESERVED_WORDS:
-        raise ValueError(f"a job cannot be called {quoted(text)}: it is a command word. Choose another name")
-    try:
-        # "run smoke." ends a sentence: the full stop must not be part of a name
-        return JobName("" if text.endswith(".") else text)
-    except PinNotFound as exc:
-        raise ValueError(
-            f"{quoted(text)} cannot be the name of a job. Use lower-case letters, digits, '.', '_' and '-', "
-            "at most 63, starting with a letter or digit and not ending with '.'"
-        ) from exc
-
-
-def _image(text: str) -> ImageRef:
-    try:
-        return ImageRef(text)
-    except PinNotFound as exc:
-        shown = quoted(text)
-        if "@" in text:
-            raise ValueError(f"{shown} is no image by digest. Write name@sha256: and 64 hex digits") from exc
-        raise ValueError(
-            f"{shown} names an image by tag, and a tag can move. Write it with its digest, name@sha256:…; "
-            "`docker buildx imagetools inspect NAME:TAG` shows the digest, and so does `docker pull NAME:TAG`"
-        ) from exc
-
-
-def _model_id(text: str) -> str:
-    if not _MODEL_ID.fullmatch(text):
-        raise ValueError(f"{quoted(text)} is no model. Write organisation/name, as in its address on the hub")
-    return text
-
-
-def _revision(text: str) -> Revision:
-    if _HEX40.fullmatch(text):
-        return Revision(text)
-    if re.fullmatch(r"[0-9A-Fa-f]{4,}", text):
-        raise ValueError(
-            f"{quoted(text)} is no full commit id. Write all 40 lower-case hex digits; "
-            "the page 'Files' → 'History' of the model shows them"
-        )
-    raise ValueError(
-        f"{quoted(text)} is a branch or tag, and it can move. Write the 40-digit commit id; "
-        "the page 'Files' → 'History' of the model shows it"
-    )
-
-
-def _target(text: str) -> str:
-    parts = text.split("/")
-    if not text.startswith("/") or text == "/" or ".." in parts or "." in parts or "" in parts[1:]:
-        raise ValueError(
-            f"{quoted(text)} is no absolute folder. Write one such as /weights, without '..' or a last '/'"
-        )
-    return text
-
-
-def _env_name(text: str) -> str:
-    if not _ENV_NAME.fullmatch(text):
-        raise ValueError(
-            f"{quoted(text)} cannot be the name of a variable. Use letters, digits and '_', no digit first"
-        )
-    if text.upper() in _RESERVED_ENV or text.upper().startswith(_RESERVED_ENV_PREFIXES):
-        raise ValueError(f"{text} is reserved and cannot be set by a job. Choose another name")
-    return text
-
-
-def _env_value(text: str) -> str:
-    if len(text.encode()) > MAX_ENV_VALUE_BYTES:
-        raise ValueError(f"is longer than {MAX_ENV_VALUE_BYTES // 1024} KiB")
-    return text
-
-
-def _artifact(text: str) -> str:
-    if not text.strip() or text.startswith(("/", "~")) or ".." in text.split("/") or "\\" in text:
-        raise ValueError(
-            f"{quoted(text)} is no path under the work folder. Write a relative one such as out/** without '..'"
-        )
-    return text
-
-
-def _shell(text: str) -> str:
-    if not text.strip():
-        raise ValueError("is empty. Write the command")
-    return text
-
-
-def _skip(text: str) -> str:
-    if text == "fetch":
-        raise ValueError("'fetch' is not in this version. Write skip, or put the files where the job can get them")
-    if text != "skip":
-        raise ValueError(f"{quoted(text)} is no answer here. Write skip, or delete the line")
-    return text
-
-
-def _schema(kind: str | list[str], **more: Any) -> WithJsonSchema:
-    return WithJsonSchema({"type": kind, **more})
-
-
-Version = Annotated[Literal[1], BeforeValidator(_version), WithJsonSchema({"const": 1})]
-Name = Annotated[JobName, _read(_job_name), _schema("string", pattern="^[a-z0-9][a-z0-9._-]*$", maxLength=63)]
-Image = Annotated[ImageRef, _read(_image), _schema("string", pattern="@sha256:[0-9a-f]{64}$")]
-Text = Annotated[str, _read(str), _schema("string")]
-Shell = Annotated[str, _read(_shell), _schema("string", minLength=1)]
-ModelId = Annotated[str, _read(_model_id), _schema("string", pattern="^[^/]+/[^/]+$")]
-ModelRevision = Annotated[Revision, _read(_revision), _schema("string", pattern="^[0-9a-f]{40}$")]
-Target = Annotated[str, _read(_target), _schema("string", pattern="^/.+")]
-EnvName = Annotated[str, _read(_env_name), _schema("string", pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
-EnvValue = Annotated[str, _read(_env_value), _schema(["string", "number", "boolean"])]
-Artifact = Annotated[str, _read(_artifact), _schema("string")]
-Duration = Annotated[int, _read(duration_s), _schema("string", pattern="^[0-9]+(s|m|h)$")]
-Gpu = Annotated[GpuNeed, _read(gpu_need), _schema(["string", "integer"])]
-Cpus = Annotated[float, _read(least_cpus), _schema(["string", "number"])]
-LeastSize = Annotated[int, _read(least_size_mib), _schema("string", pattern=r"^[0-9]+(MB|GB|TB)(\.\.)?$")]
-Skip = Annotated[str, _read(_skip), WithJsonSchema({"const": "skip"})]
-Size = Annotated[int, _read(size_mib), _schema("string", pattern="^[0-9]+(MB|GB|TB)$")]
+KINDS: Mapping[str, Kind] = {
+    "verify": Kind(max_duration_s=30 * 60, attempts=2),
+    "batch": Kind(max_duration_s=6 * 3600, attempts=3),
+    "train": Kind(max_duration_s=24 * 3600, attempts=3),
+}
+DEFAULT_KIND = "verify"
 
 
 class _Part(BaseModel):
@@ -184,15 +90,20 @@ class _Part(BaseModel):
 
 
 class ModelKeys(_Part):
-    """One model of the hub, pinned."""
+    """One model of the hub. `.gpurun.lock` pins what the file does not."""
 
     id: ModelId = Field(examples=["org/name"])
     """The model on the hub."""
-    revision: ModelRevision = Field(examples=["40 hex digits"])
-    """Its full commit id. Branches and tags move, so they are refused."""
+    revision: ModelRevision | None = Field(default=None, examples=["40 hex digits", "main", "v1.0"])
+    """Its full commit id; or a branch or tag, which `.gpurun.lock` pins. Without it: `main`."""
     target: Target | None = Field(default=None, examples=["/weights"])
     """A folder in the container that gets the plain files. They are always in the hub cache, where `from_pretrained`
     finds them by id."""
+
+    @property
+    def ref(self) -> Revision | HubRef:
+        """What is to be pinned."""
+        return self.revision or MAIN
 
 
 class ResourceKeys(_Part):
@@ -228,27 +139,95 @@ class LimitKeys(_Part):
     A command that does not end at SIGTERM gets 20 s more."""
 
 
+class TriggerKeys(_Part):
+    """What starts the job."""
+
+    comment: Flag | None = Field(default=None, examples=["true", "false"])
+    """`false`: `/gpurun <job>` does not start it. Without it: `true`."""
+
+
+class RetryKeys(_Part):
+    """What happens when a machine is lost before the job's own commands ran there. Nothing of the job runs twice."""
+
+    attempts: Attempts | None = Field(default=None, examples=["3"])
+    """How many machines are tried in all, 1 to 5."""
+
+
 class JobKeys(_Part):
     """What may stand under a job, and under `defaults`."""
 
-    image: Image | None = Field(default=None, examples=["ghcr.io/org/app@sha256:…"])
-    """Required. The container image, by digest."""
+    kind: KindName | None = Field(default=None, examples=["verify", "batch", "train"])
+    """Presets for `limits` and `retry`: `verify` (30m, 2 attempts; the default), `batch` (6h, 3), `train` (24h, 3)."""
+    trigger: TriggerKeys = Field(default_factory=TriggerKeys)
+    """What starts the job."""
+    image: Image | None = Field(default=None, examples=["ghcr.io/org/app:1.2", "ghcr.io/org/app@sha256:…"])
+    """Required. The container image: by digest, or by a tag that `.gpurun.lock` pins."""
     setup: Text = Field(default="", examples=["pip install -e ."])
     """Shell text that runs before `run`, timed apart."""
     run: Shell | None = Field(default=None, examples=["python -m app.smoke --seed 0"])
     """Required. Shell text, run by `sh -c` in a checkout of the commit. Its exit code decides: 0 is passed."""
+    workdir: Workdir | None = Field(default=None, examples=["examples/demo"])
+    """The folder in which `setup` and `run` start, relative to the one that holds this file. `artifacts` are relative
+    to it."""
     env: Mapping[EnvName, EnvValue] = Field(default_factory=dict, examples=['{SEED: "0"}'])
     """Environment variables. Values stay exactly as written: `NO`, `3.10` and `1e-4` are text."""
+    secrets: tuple[SecretName, ...] = Field(default=(), max_length=MAX_SECRETS, examples=["[HF_TOKEN]"])
+    """Names of secrets that the job gets as environment variables. Values are never in this file: `gpurun secret set`
+    on the server, `.env` for `gpurun run`."""
     models: tuple[ModelKeys, ...] = Field(default=(), max_length=MAX_MODELS)
     """Models whose files are verified and laid out before `setup`."""
     resources: ResourceKeys = Field(default_factory=ResourceKeys)
     """What the job needs. Without it no GPU is asked for."""
+    providers: tuple[ProviderId, ...] = Field(default=(), max_length=10, examples=["[docker]"])
+    """Where it may run, the first choice first. Without it: wherever the server can."""
     limits: LimitKeys = Field(default_factory=LimitKeys)
     """What stops the job."""
+    retry: RetryKeys = Field(default_factory=RetryKeys)
+    """What happens when a machine is lost."""
     checkout: CheckoutKeys = Field(default_factory=CheckoutKeys)
     """What of the commit the job does without."""
     artifacts: tuple[Artifact, ...] = Field(default=(), max_length=MAX_ARTIFACTS, examples=['["out/**"]'])
     """Files to keep: patterns under the work folder. Only regular files; symbolic links are not followed."""
+
+    @field_validator("secrets", mode="after")
+    @classmethod
+    def _once(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        both = [name for name in names if name in info.data.get("env", {})]
+        if both:
+            raise ValueError(f"{both[0]} stands under `env` too. Delete it in one of the two places")
+        if len(set(names)) < len(names):
+            raise ValueError("a name stands there twice. Delete one of them")
+        return names
+
+
+class MaxKeys(_Part):
+    """The most that a job may ask for."""
+
+    duration: Duration | None = Field(default=None, examples=["1h"])
+    """Of `limits: {max_duration: …}`."""
+    gpus: GpuCount | None = Field(default=None, examples=["2"])
+    """Of `resources: {gpu: …}`."""
+
+
+class SecretRule(_Part):
+    """Who may use a secret."""
+
+    jobs: tuple[Name, ...] = Field(min_length=1, examples=["[smoke]"])
+    """Required. Names of jobs."""
+
+
+class PolicyKeys(_Part):
+    """What jobs may ask for. It is read from the default branch; in a pull request's copy it changes nothing."""
+
+    images: tuple[Glob, ...] | None = Field(default=None, max_length=100, examples=['["ghcr.io/org/*"]'])
+    """Patterns, one of which the image's name must match; `*` stands for anything. Without it: every image."""
+    providers: tuple[ProviderId, ...] | None = Field(default=None, max_length=10, examples=["[docker]"])
+    """Where jobs may run. Without it: wherever the server can."""
+    secrets: Mapping[SecretName, SecretRule] | None = Field(default=None, examples=["{HF_TOKEN: {jobs: [smoke]}}"])
+    """Which jobs may use which secrets; one that is not named here is for nobody. Without it: every job of this
+    repository may use all of its secrets."""
+    max: MaxKeys = Field(default_factory=MaxKeys)
+    """The most that a job may ask for."""
 
 
 class File(_Part):
@@ -256,8 +235,11 @@ class File(_Part):
 
     version: Version
     """Required. The version of this schema, `1`."""
+    policy: PolicyKeys = Field(default_factory=PolicyKeys)
+    """What jobs may ask for. Read from the default branch only."""
     defaults: JobKeys = Field(default_factory=JobKeys)
-    """Keys for every job. A job's own key wins; `env`, `resources` and `limits` are merged key by key."""
+    """Keys for every job. A job's own key wins; `env`, `resources`, `limits`, `retry`, `trigger` and `checkout` are
+    merged key by key."""
     jobs: Mapping[Name, JobKeys] = Field(min_length=1)
     """Required. Jobs by name. `/gpurun <name>` runs one."""
 
@@ -267,10 +249,6 @@ class Job(JobKeys):
 
     image: Image
     run: Shell
-
-    def model_specs(self) -> tuple[ModelSpec, ...]:
-        """The models to resolve, in the order of the file."""
-        return tuple(ModelSpec(id=m.id, revision=m.revision, target=m.target) for m in self.models)
 
     def needs(self) -> Resources:
         """Zero where nothing is asked for."""
@@ -291,13 +269,34 @@ class Job(JobKeys):
         return frozenset(what for what, answer in wanted.items() if answer)
 
     @property
+    def preset(self) -> Kind:
+        """What applies where the job says nothing."""
+        return KINDS[self.kind or DEFAULT_KIND]
+
+    @property
     def max_duration_s(self) -> int:
         """Seconds from the start of `setup`."""
-        return self.limits.max_duration or DEFAULT_MAX_DURATION_S
+        return self.limits.max_duration or self.preset.max_duration_s
+
+    @property
+    def max_attempts(self) -> int:
+        """Machines that are tried in all."""
+        return self.retry.attempts or self.preset.attempts
+
+    @property
+    def by_comment(self) -> bool:
+        """Whether `/gpurun <job>` starts it."""
+        return self.trigger.comment is not False
+
+    @property
+    def needs_lock(self) -> bool:
+        """Whether the file names something that can move."""
+        return isinstance(self.image, ImageTag) or any(isinstance(model.ref, HubRef) for model in self.models)
 
 
 class Config(_Part):
     """What the file means."""
 
     version: Version
+    policy: PolicyKeys = Field(default_factory=PolicyKeys)
     jobs: Mapping[Name, Job]

@@ -6,6 +6,7 @@ GpurunError
     ConfigError          `.gpurun.yml`, with line and column
       NotInThisVersion   a planned key whose behaviour is not built yet
     NotAllowed           who asked may not
+    NotByPolicy          the default branch's `policy` forbids what a job asks for
     PinNotFound          a commit, image or model revision that does not exist or does not match
     SecretRefused        a value that could not be kept out of logs, and so is not taken
     SecretUnavailable    a secret that a job names is not set, or cannot be read any more
@@ -50,15 +51,20 @@ class CommandError(UserError):
 
 
 class ConfigError(UserError):
-    """`.gpurun.yml` cannot be used. Lines and columns count from 1."""
+    """`.gpurun.yml` or `.gpurun.lock` cannot be used. Lines and columns count from 1."""
 
-    def __init__(self, message: str, *, line: int = 1, column: int = 1, hint: str = "") -> None:
+    def __init__(
+        self, message: str, *, line: int = 1, column: int = 1, hint: str = "", file: str = ".gpurun.yml"
+    ) -> None:
         super().__init__(message, hint=hint)
         self.line = line
         self.column = column
+        self.file = file
+        self.others: tuple[ConfigError, ...] = ()
+        """Further faults of the same file, below this one."""
 
     def __str__(self) -> str:
-        return f".gpurun.yml:{self.line}:{self.column}: {self.message}"
+        return f"{self.file}:{self.line}:{self.column}: {self.message}"
 
 
 class NotInThisVersion(ConfigError):
@@ -67,6 +73,10 @@ class NotInThisVersion(ConfigError):
 
 class NotAllowed(UserError):
     """The person has no right to this; says who has."""
+
+
+class NotByPolicy(UserError):
+    """The `policy` of the default branch does not allow what the job asks for."""
 
 
 class PinNotFound(UserError):

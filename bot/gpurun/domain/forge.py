@@ -9,7 +9,9 @@ from typing import Literal
 
 from pydantic import SecretStr
 
-from gpurun.domain.ids import CommitSha, RepoName
+from gpurun.domain.ids import BranchName, CommitSha, RepoName
+
+_MAIN = BranchName("main")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,8 @@ class PullRequest:
     base_ref: str
     author: str
     title: str
+    default_branch: BranchName = _MAIN
+    """Of the repository that it goes to."""
 
     def is_fork_of(self, repo: RepoName) -> bool:
         """True also when the head repository is gone."""

@@ -63,6 +63,46 @@ class ImageRef(_Checked):
         return self.split("@", 1)[0]
 
 
+class ImageTag(_Checked):
+    """A container image by a name that can move, `[registry[:port]/]repository[:tag]`."""
+
+    __slots__ = ()
+    _pattern = re.compile(
+        r"(?:[a-zA-Z0-9.\-]{1,253}(?::[0-9]{1,5})?/)?[a-z0-9][a-z0-9._\-/]{0,254}(?::[A-Za-z0-9_][A-Za-z0-9._\-]{0,127})?"
+    )
+    _what = "an image by name and tag (name:tag)"
+
+    @property
+    def name(self) -> str:
+        """Without the tag."""
+        return self[: -len(self.tag) - 1] if self._has_tag else str(self)
+
+    @property
+    def tag(self) -> str:
+        """What registries and engines take when none is written: `latest`."""
+        return self.rsplit(":", 1)[1] if self._has_tag else "latest"
+
+    @property
+    def _has_tag(self) -> bool:
+        return ":" in self.rsplit("/", 1)[-1]
+
+
+class HubRef(_Checked):
+    """A branch or tag of a repository of the hub, which can move."""
+
+    __slots__ = ()
+    _pattern = re.compile(r"(?!.*(?:\.\.|//|/$))[A-Za-z0-9][A-Za-z0-9._/\-]{0,199}")
+    _what = "a branch or tag of the hub"
+
+
+class BranchName(_Checked):
+    """A branch of a git repository, without `refs/heads/`."""
+
+    __slots__ = ()
+    _pattern = re.compile(r"[^\x00-\x20\x7f~^:?*\[\\]{1,255}")
+    _what = "a branch"
+
+
 class RepoName(_Checked):
     """`owner/name`. The local forge uses `local/<folder>`."""
 

@@ -66,6 +66,8 @@ class Plan:
     run: str
     """Shell text, run by `sh -c` in the container."""
     setup: str = ""
+    workdir: str = ""
+    """Where both start, relative to the top of the commit; empty for the top."""
     secrets: tuple[str, ...] = ()
     """Names of environment variables whose values come from elsewhere, sorted."""
     env: tuple[tuple[str, str], ...] = ()
@@ -75,4 +77,4 @@ class Plan:
     max_duration_s: int = 1800
     """From the start of `setup`."""
     artifacts: tuple[str, ...] = ()
-    """Glob patterns under the work folder."""
+    """Glob patterns under `workdir`."""

@@ -15,6 +15,7 @@ from enum import StrEnum
 
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.ids import CommitSha, JobName, TreeSha
+from gpurun.domain.lock import Lock
 from gpurun.domain.offer import DiskUse, InstanceState, Offer
 from gpurun.domain.plan import ModelPin, Plan
 
@@ -95,10 +96,24 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One fault of a file of the commit."""
+
+    file: str
+    """From the top of the repository."""
+    line: int
+    """From 1."""
+    text: str
+    """What is wrong and what to do, in sentences."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pins:
     """What planning has resolved so far; one more with each step."""
 
     tree: TreeSha | None = None
+    lock: Lock | None = None
+    """The entries of `.gpurun.lock` that the job needs; None before it was read, or when the file pins everything."""
     image_confirmed: bool = False
     models: tuple[ModelPin, ...] = ()
     """In the order of the job's `models`."""
@@ -124,6 +139,10 @@ class Run:
     """128 bits, url-safe; opens the run page."""
     config_text: str | None
     """`.gpurun.yml` at `sha`; None when there is no such file."""
+    folder: str = ""
+    """The folder that holds the file, from the top of the repository; empty for the top."""
+    policy_text: str | None = None
+    """`.gpurun.yml` of the default branch when the run was asked for; None when there is none, or for a local run."""
     also_asked: tuple[str, ...] = ()
     """Who asked for the same while it was live."""
 
@@ -144,6 +163,11 @@ class Run:
     detail: str = ""
     error_line: int = 0
     """Line of `.gpurun.yml` for refused (config, hardware) when it is known, else 0."""
+    faults: tuple[Fault, ...] = ()
+    """All faults of the file, from top to bottom, for refused (config)."""
+    notes: tuple[str, ...] = ()
+    """What people should know and nothing is wrong with."""
+    max_attempts: int = 2
     ended_at: datetime | None = None
 
     # intents

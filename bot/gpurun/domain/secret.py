@@ -10,13 +10,12 @@ from pydantic import SecretStr
 
 from gpurun.domain.environment import is_reserved
 from gpurun.domain.errors import SecretRefused
+from gpurun.domain.quantity import quoted
 
 MIN_SECRET_CHARS = 6
 """Shorter ones stand in every log by chance: masking them would eat it."""
 MAX_SECRET_BYTES = 48 * 1024
 """As GitHub allows for its own (https://docs.github.com/actions/reference/security/secrets, 2026-01)."""
-MAX_SECRETS = 50
-"""Of one job."""
 MAX_TOGETHER_BYTES = 512 * 1024
 """Of all values of one job: Linux gives a new program a quarter of its stack limit for them, 2 MiB by default."""
 
@@ -67,7 +66,7 @@ def secret_scope(repo: str) -> str:
 def name_fault(name: str) -> str:
     """Why a secret cannot have this name, in a sentence; empty when it can."""
     if not _NAME.fullmatch(name):
-        return f"{name[:80]!r} cannot be the name of a secret. Use upper-case letters, digits and '_', no digit first."
+        return f"{quoted(name)} cannot be the name of a secret. Use capital letters, digits and '_', no digit first."
     if is_reserved(name):
         return f"{name} is reserved and cannot be set by a job. Choose another name."
     return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
@@ -10,26 +10,30 @@ from typing import assert_never
 
 import anyio
 
-from gpurun.domain.config import Config, Job
+from gpurun.domain.config import Config, Job, PolicyKeys
 from gpurun.domain.errors import (
     Bug,
     ConfigError,
     GpurunError,
+    NotByPolicy,
     PinNotFound,
     Refused,
     SecretUnavailable,
     Transient,
     UserError,
 )
+from gpurun.domain.lock import Lock
 from gpurun.domain.offer import Offer
 from gpurun.domain.plan import Resources
-from gpurun.domain.run import Attempt, Pins, ProviderAccount, Run, RunState, Verdict
+from gpurun.domain.run import Attempt, Fault, Pins, ProviderAccount, Run, RunState, Verdict
 from gpurun.flow import edges, failpoints
 from gpurun.flow.services import CALL_TIMEOUT_S, MOVES, EngineServices, engine_audit
 from gpurun.flow.worker import go_on
 from gpurun.plan import digest as digests
-from gpurun.plan.load import load, resources_line
-from gpurun.plan.resolve import ConfirmImage, FetchCommit, Pin, ResolveModel, build, missing_pins
+from gpurun.plan.load import load, policy_of, resources_line
+from gpurun.plan.lock import LOCK_NAME, MAX_LOCK_BYTES, part_for, read_lock, require_same_files, without_files
+from gpurun.plan.policy import changed_note, providers_of, require_allowed
+from gpurun.plan.resolve import ConfirmImage, FetchCommit, Pin, ReadLock, ResolveModel, build, missing_pins
 from gpurun.ports.provider import Prepares, Provider, SaysWhyNot
 from gpurun.ports.store import Kind, Lease, Tx
 from gpurun.run.decide_attempt import may_create
@@ -54,6 +58,13 @@ FETCH_TIMEOUT_S = 60.0
 
 
 ASK_FOR_LESS = "Ask for less under `resources` in `.gpurun.yml`, or have gpurun run on a machine that has it."
+
+CONFIG_NAME = ".gpurun.yml"
+MAX_FAULTS = 50
+"""Of one file that are told; GitHub takes as many annotations at a time."""
+
+_REASONS: Mapping[type[UserError], str] = {PinNotFound: "pin", NotByPolicy: "policy", SecretUnavailable: "secret"}
+"""What a run was refused for, in a word; `config` for the rest."""
 
 Change = Callable[[Run, datetime], Run]
 """What pins do to the row."""
@@ -159,7 +170,7 @@ class RunSteps:
         pins = run.pins
         errors: tuple[Exception, ...] = ()
         try:
-            job = _job(run)
+            job = _allowed(run)
             await self._require_secrets(run, job)
             pins, errors = await self._resolved(run, job)
             _raise_refusal(errors)
@@ -215,6 +226,9 @@ class RunSteps:
                     timeout_s=FETCH_TIMEOUT_S,
                 )
                 return lambda pins: replace(pins, tree=tree)
+            case ReadLock():
+                lock = part_for(job, await self._lock(run))
+                return lambda pins: replace(pins, lock=lock)
             case ConfirmImage(image):
                 await edges.call(failpoints.RUN_IMAGE, lambda: self._s.images.confirm(image), timeout_s=CALL_TIMEOUT_S)
                 return lambda pins: replace(pins, image_confirmed=True)
@@ -222,25 +236,37 @@ class RunSteps:
                 model = await edges.call(
                     failpoints.RUN_MODEL, lambda: self._s.hub.resolve(spec), timeout_s=FETCH_TIMEOUT_S
                 )
+                require_same_files(run.pins.lock or Lock(), model)
                 return lambda pins: replace(pins, models=(*pins.models, model))
             case _:
                 assert_never(pin)
+
+    async def _lock(self, run: Run) -> Lock:
+        """What `.gpurun.lock` at the commit holds; nothing when there is none."""
+        path = f"{run.folder}/{LOCK_NAME}" if run.folder else LOCK_NAME
+        raw = await edges.call(
+            failpoints.RUN_LOCK,
+            lambda: self._s.forge.read_file(run.repo, run.sha, path, max_bytes=MAX_LOCK_BYTES),
+            timeout_s=CALL_TIMEOUT_S,
+        )
+        return Lock() if raw is None else await anyio.to_thread.run_sync(read_lock, raw)
 
     # queued
 
     async def _choose_offer(self, run: Run, lease: Lease) -> Lease | None:
         if run.plan is None:
             raise Bug(f"The run {run.id} is queued without a plan.")
-        offered = await self._offers(run.plan.resources)
+        offered = await self._offers(run.plan.resources, providers_of(_job(run), _policy(run)))
         line = resources_line(run.config_text, run.job) if offered.never else 0
         return await self._settle(lease, lambda tx: replace(self._facts(tx, offered), resources_line=line))
 
-    async def _offers(self, need: Resources) -> _Offered:
-        """Over all providers. Nothing is ever offered when each of them says so."""
+    async def _offers(self, need: Resources, only: tuple[str, ...] | None) -> _Offered:
+        """Over all providers, or those that the job names, in its order. Nothing is ever offered when each says so."""
         offers: list[Offer] = []
         because = ""
         never: list[str] = []
-        for provider in self._s.providers.values():
+        asked = self._providers(only)
+        for provider in asked.values():
             try:
                 found = await edges.call(
                     failpoints.RUN_OFFERS, partial(provider.offers, need), timeout_s=CALL_TIMEOUT_S
@@ -251,12 +277,17 @@ class RunSteps:
                 continue
             offers += found
             never += [why] if why else []
-        hopeless = bool(never) and len(never) == len(self._s.providers)
+        hopeless = bool(never) and len(never) == len(asked)
+        rank = list(asked).index if only else lambda _: 0
         return _Offered(
-            offers=tuple(sorted(offers, key=lambda offer: offer.usd_per_hour_micro)),
+            offers=tuple(sorted(offers, key=lambda offer: (rank(offer.provider), offer.usd_per_hour_micro))),
             because=because,
             never=f"{' '.join(never)} {ASK_FOR_LESS}" if hopeless else "",
         )
+
+    def _providers(self, only: tuple[str, ...] | None) -> Mapping[str, Provider]:
+        known = self._s.providers
+        return known if only is None else {name: known[name] for name in only if name in known}
 
     async def _why_never(self, provider: Provider, need: Resources) -> str:
         """Why there will never be an offer, as far as the provider can say."""
@@ -372,6 +403,30 @@ def _job(run: Run) -> Job:
     return jobs[run.job]
 
 
+def _allowed(run: Run) -> Job:
+    """The job, as far as the policy of the default branch lets it. Raises: NotByPolicy, ConfigError."""
+    job = _job(run)
+    require_allowed(job, run.job, _policy(run))
+    return job
+
+
+def _policy(run: Run) -> PolicyKeys:
+    try:
+        return policy_of(run.policy_text)
+    except ConfigError as fault:
+        raise NotByPolicy(
+            f"The policy of the default branch cannot be read ({fault}), so nothing is started.",
+            hint="Correct `.gpurun.yml` there.",
+        ) from fault
+
+
+def _notes(run: Run) -> tuple[str, ...]:
+    if run.policy_text is None:
+        return ()
+    note = changed_note(_load(run.config_text).policy, _policy(run))
+    return (note,) if note else ()
+
+
 async def _side_by_side(calls: Sequence[Callable[[], Awaitable[Pinned]]]) -> list[Pinned | Exception]:
     """What each returned or raised, in order."""
     outcomes: dict[int, Pinned | Exception] = {}
@@ -399,10 +454,17 @@ def _pinned(run: Run, job: Job, pins: Pins) -> Change:
 
 
 def _planned(run: Run, job: Job, pins: Pins) -> Change:
-    plan = build(repo=run.repo.name, sha=run.sha, job_name=run.job, job=job, pins=pins)
+    plan = build(repo=run.repo.name, sha=run.sha, job_name=run.job, job=job, pins=pins, folder=run.folder)
     digest, key = digests.digest(plan), digests.result_key(plan)
+    kept = replace(pins, lock=pins.lock and without_files(pins.lock))
     return lambda row, now: replace(
-        enter(row, RunState.QUEUED, now), pins=pins, plan=plan, plan_digest=digest, result_key=key
+        enter(row, RunState.QUEUED, now),
+        pins=kept,
+        plan=plan,
+        plan_digest=digest,
+        result_key=key,
+        notes=_notes(run),
+        max_attempts=job.max_attempts,
     )
 
 
@@ -427,16 +489,30 @@ def _refusal(error: GpurunError, pins: Pins) -> Change:
 
 def _why_refused(error: GpurunError) -> Change:
     match error:
-        case ConfigError(message=message, line=line, hint=hint):
-            told = f"{message} {hint}".strip()
-            return lambda row, now: end(row, Verdict.REFUSED, now, reason="config", detail=told, error_line=line)
-        case SecretUnavailable(message=message, hint=hint):
-            told = f"{message} {hint}".strip()
-            return lambda row, now: end(row, Verdict.REFUSED, now, reason="secret", detail=told)
-        case UserError(message=message, hint=hint):
-            reason = "pin" if isinstance(error, PinNotFound) else "config"
-            told = f"{message} {hint}".strip()
+        case ConfigError(line=line):
+            told = _sentences(error)
+            faults = (error, *error.others)
+            return lambda row, now: end(
+                row,
+                Verdict.REFUSED,
+                now,
+                reason="config",
+                detail=told,
+                error_line=line if error.file == CONFIG_NAME else 0,
+                faults=tuple(_fault(one, row.folder) for one in faults[:MAX_FAULTS]),
+            )
+        case UserError():
+            reason = next((word for kind, word in _REASONS.items() if isinstance(error, kind)), "config")
+            told = _sentences(error)
             return lambda row, now: end(row, Verdict.REFUSED, now, reason=reason, detail=told)
         case _:
             told = str(error)
             return lambda row, now: end(row, Verdict.LOST, now, reason="resolve", detail=told)
+
+
+def _sentences(error: UserError) -> str:
+    return f"{error.message} {error.hint}".strip()
+
+
+def _fault(error: ConfigError, folder: str) -> Fault:
+    return Fault(file=f"{folder}/{error.file}" if folder else error.file, line=error.line, text=_sentences(error))

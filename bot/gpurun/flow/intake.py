@@ -55,8 +55,8 @@ OLDEST = timedelta(days=7)
 """GitHub keeps deliveries, to send them again, for a few days. Whoever has the webhook's secret could send the word of
 years ago, on which nobody acted, for the commit of today."""
 
-READS_OF_A_COMMENT = 5
-"""Comment, pull request, rights, and the file in two steps."""
+READS_OF_A_COMMENT = 7
+"""Comment, pull request, rights, and two files in two steps each."""
 WAITS = timedelta(days=1)
 """A command that could not be looked at for so long (the App is suspended) is answered instead of carried out."""
 TOLD_EVERY = timedelta(hours=1)
@@ -95,6 +95,10 @@ class Seen:
     """The file could not even be fetched (too large)."""
     jobs: tuple[str, ...] = ()
     """The job names of the file; empty when there is no usable file (the run's check then says why)."""
+    not_by_comment: frozenset[str] = frozenset()
+    """Jobs whose file says that comments do not start them."""
+    policy_text: str | None = None
+    """The file of the default branch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,13 +228,17 @@ class Intake:
             failpoints.INTAKE_PERMISSION, lambda: forge.permission(repo, comment.author), timeout_s=CALL_TIMEOUT_S
         )
         text, error = await self._config(repo, pull_request) if wants_config(asked) else (None, None)
+        policy_text = await self._policy(repo, pull_request) if wants_run(asked) else None
+        jobs, not_by_comment = await anyio.to_thread.run_sync(jobs_of, text)
         return Seen(
             comment=comment,
             pull_request=pull_request,
             permission=permission,
             config_text=text,
             config_error=error,
-            jobs=await anyio.to_thread.run_sync(jobs_of, text),
+            jobs=jobs,
+            not_by_comment=not_by_comment,
+            policy_text=policy_text,
         )
 
     async def _config(self, repo: RepoRef, pull_request: PullRequest) -> tuple[str | None, UserError | None]:
@@ -244,6 +252,19 @@ class Intake:
             return None, error
         # Undecodable bytes become lone surrogates, which `plan.load` reports with their position.
         return (None if raw is None else raw.decode("utf-8", "surrogateescape")), None
+
+    async def _policy(self, repo: RepoRef, pull_request: PullRequest) -> str | None:
+        """The default branch's file. One that is too large has no policy that could be known."""
+        branch = pull_request.default_branch
+        try:
+            raw = await edges.call(
+                failpoints.INTAKE_POLICY,
+                lambda: self.forge.read_file(repo, branch, CONFIG_PATH, max_bytes=CONFIG_MAX_BYTES),
+                timeout_s=CALL_TIMEOUT_S,
+            )
+        except UserError as error:
+            return f"# {error}"  # a file of comments alone is one that cannot be read
+        return None if raw is None else raw.decode("utf-8", "surrogateescape")
 
     def _apply(self, tx: Tx, lease: Lease, asked: Asked, seen: Seen) -> None:
         """The one transaction."""
@@ -304,6 +325,8 @@ class Intake:
             return [reply.error(seen.config_error)]
         if seen.jobs and command.job not in seen.jobs:
             return [reply.unknown_job(command.job, seen.jobs, suggest(command.job, seen.jobs))]
+        if command.job in seen.not_by_comment:
+            return [reply.not_by_comment(command.job)]
         for run in tx.live_runs(asked.repo, pull_request.number):
             # nobody joins a run that was told to end: it would never answer them
             if (run.job, run.sha) == (command.job, pull_request.head_sha) and run.cancel_at is None:
@@ -329,6 +352,7 @@ class Intake:
             created_at=now,
             read_key=self.chance.token(16),
             config_text=seen.config_text,
+            policy_text=seen.policy_text,
             state_since=now,
             due_at=now,
         )
@@ -473,14 +497,20 @@ def wants_config(asked: Asked) -> bool:
     return any(isinstance(p, (RunJob, Help)) for p in asked.parsed)
 
 
-def jobs_of(config_text: str | None) -> tuple[str, ...]:
-    """The job names of the file; empty when there is none or it cannot be used."""
+def wants_run(asked: Asked) -> bool:
+    """What runs is bound by a policy."""
+    return any(isinstance(p, RunJob) for p in asked.parsed)
+
+
+def jobs_of(config_text: str | None) -> tuple[tuple[str, ...], frozenset[str]]:
+    """The job names of the file, and those that comments do not start; empty when it cannot be used."""
     if config_text is None:
-        return ()
+        return (), frozenset()
     try:
-        return job_names(load(config_text))
+        config = load(config_text)
     except ConfigError:
-        return ()
+        return (), frozenset()
+    return job_names(config), frozenset(name for name, job in config.jobs.items() if not job.by_comment)
 
 
 def subject(asked: Asked) -> str:

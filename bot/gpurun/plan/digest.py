@@ -41,6 +41,8 @@ def _fields(plan: Plan) -> dict[str, Json]:
         "image": str(plan.image),
         "run": plan.run,
         **_unless("setup", plan.setup, ""),
+        **_unless("workdir", plan.workdir, ""),
+        **_unless("secrets", list(plan.secrets), []),
         **_unless("env", dict(plan.env), {}),
         **_unless("models", [_model(model) for model in plan.models], []),
         **_unless("resources", _resources(plan.resources), {}),

@@ -20,8 +20,13 @@ from gpurun.domain.config import (
     File,
     JobKeys,
     LimitKeys,
+    MaxKeys,
     ModelKeys,
+    PolicyKeys,
     ResourceKeys,
+    RetryKeys,
+    SecretRule,
+    TriggerKeys,
 )
 from gpurun.domain.errors import ConfigError, NotInThisVersion
 from gpurun.domain.quantity import quoted
@@ -36,9 +41,23 @@ _KEYS = {
     "limits": tuple(LimitKeys.model_fields),
     "resources": tuple(ResourceKeys.model_fields),
     "checkout": tuple(CheckoutKeys.model_fields),
+    "retry": tuple(RetryKeys.model_fields),
+    "trigger": tuple(TriggerKeys.model_fields),
+    "policy": tuple(PolicyKeys.model_fields),
+    "max": tuple(MaxKeys.model_fields),
+    "secret": tuple(SecretRule.model_fields),
     "model": tuple(ModelKeys.model_fields),
 }
-_MERGED = ("env", "resources", "limits", "checkout")
+_MERGED = ("env", "resources", "limits", "checkout", "retry", "trigger")
+
+_PLACES = {
+    "file": "the top level",
+    "job": "a job",
+    "model": "`models`",
+    **{place: f"`{place}`" for place in ("trigger", "limits", "retry", "resources", "checkout", "policy")},
+    "max": "`policy: {max: …}`",
+}
+"""How the levels of `PLANNED_KEYS` are called."""
 
 _MEANT = {
     "command": "run",
@@ -56,6 +75,12 @@ _MEANT = {
     "gpu": "resources: {gpu: …}",
     "gpus": "resources: {gpu: …}",
     "name": "id",
+    "on": "trigger",
+    "triggers": "trigger",
+    "cwd": "workdir",
+    "working_directory": "workdir",
+    "secret": "secrets",
+    "retries": "retry: {attempts: …}",
     "shm": "shm_size",
     "mem": "memory",
     "cpus": "cpu",
@@ -64,11 +89,16 @@ _MEANT = {
 
 
 def load(file: str | bytes | None) -> Config:
-    """The file's meaning; None stands for no file. Raises ConfigError (NotInThisVersion) for the first fault in it."""
+    """The file's meaning; None stands for no file.
+
+    Raises: ConfigError (NotInThisVersion) for the first fault in it, which has those below it in `others`.
+    """
     found = check(file)
     if isinstance(found, Config):
         return found
-    raise found[0]
+    first, *others = found
+    first.others = tuple(others)
+    raise first
 
 
 def check(file: str | bytes | None) -> Config | tuple[ConfigError, ...]:
@@ -79,6 +109,27 @@ def check(file: str | bytes | None) -> Config | tuple[ConfigError, ...]:
         return (_whole_sentence(exc),)
     except _Faults as exc:
         return tuple(_whole_sentence(error) for error in exc.errors)
+
+
+def policy_of(file: str | bytes | None) -> PolicyKeys:
+    """The policy of a file in which nothing else need be right: an old job must not lift it.
+
+    Raises: ConfigError when the file cannot be read, or the policy has a fault.
+    """
+    if file is None:
+        return PolicyKeys()
+    try:
+        root = _root(file)
+    except ConfigError as exc:
+        raise _whole_sentence(exc) from None
+    node = _value(root, "policy")
+    if node is None:
+        return PolicyKeys()
+    try:
+        return PolicyKeys.model_validate(_raw(node))
+    except ValidationError as exc:
+        faults = [_faulty(detail, ("policy", *detail["loc"]), root) for detail in _details(exc)]
+        raise _whole_sentence(_in_order(error for error in faults if error)[0]) from None
 
 
 def explain(error: ConfigError, file: str | bytes | None) -> str:
@@ -147,7 +198,8 @@ def _config(root: Table) -> Config:
     if nulls:
         raise _Faults(_in_order(nulls))
     try:
-        return Config.model_validate({"version": raw["version"], "jobs": _merged_jobs(raw)})
+        merged = {"version": raw["version"], "policy": raw.get("policy", {}), "jobs": _merged_jobs(raw)}
+        return Config.model_validate(merged)
     except ValidationError as exc:
         raise _Faults(_in_order(_faults(exc, root))) from None
 
@@ -207,21 +259,33 @@ def _merged(defaults: dict[str, Raw], job: dict[str, Raw]) -> dict[str, Raw]:
 
 
 def _faults(exc: ValidationError, root: Table) -> Iterator[ConfigError]:
-    for detail in exc.errors(include_url=False, include_input=False):
-        path = tuple(part for part in detail["loc"] if part != "[key]")
-        key, node = _find(root, path)
-        kind = detail["type"]
-        if kind == "extra_forbidden":
-            assert key is not None
-            yield _unknown_key(str(path[-1]), _level(path[:-1]), key)
-        elif kind == "missing":
-            yield _missing(path, key or node)
-        elif detail["loc"][-1] == "[key]" and key is not None:
-            message, hint = _sentences(detail, "")
-            yield ConfigError(message, line=key.line, column=key.column, hint=hint)
-        elif not (isinstance(node, Text) and node.is_null):  # `_nulls` tells of those
-            message, hint = _sentences(detail, _shown(_name(path)))
-            yield ConfigError(message, line=node.line, column=node.column, hint=hint)
+    for detail in _details(exc):
+        fault = _faulty(detail, detail["loc"], root)
+        if fault is not None:
+            yield fault
+
+
+def _details(exc: ValidationError) -> list[ErrorDetails]:
+    return exc.errors(include_url=False, include_input=False)
+
+
+def _faulty(detail: ErrorDetails, loc: tuple[int | str, ...], root: Table) -> ConfigError | None:
+    """None when `_nulls` tells of it."""
+    path = tuple(part for part in loc if part != "[key]")
+    key, node = _find(root, path)
+    kind = detail["type"]
+    if kind == "extra_forbidden":
+        assert key is not None
+        return _unknown_key(str(path[-1]), _level(path[:-1]), key)
+    if kind == "missing":
+        return _missing(path, key or node)
+    if loc[-1] == "[key]" and key is not None:
+        message, hint = _sentences(detail, "")
+        return ConfigError(message, line=key.line, column=key.column, hint=hint)
+    if isinstance(node, Text) and node.is_null:
+        return None
+    message, hint = _sentences(detail, _shown(_name(path)))
+    return ConfigError(message, line=node.line, column=node.column, hint=hint)
 
 
 def _sentences(detail: ErrorDetails, name: str) -> tuple[str, str]:
@@ -249,10 +313,10 @@ def _missing(path: tuple[int | str, ...], at: Text | Node) -> ConfigError:
         hint = "Write `version: 1` in the first line." if key == "version" else "Write a job below `jobs:`."
         return ConfigError(f"`{key}` is missing", line=1, column=1, hint=hint)
     examples = {
-        "image": "Write `image: name@sha256:…`.",
+        "image": "Write `image: name:tag`, and pin it with `gpurun lock`.",
         "run": "Write `run: ` and a command.",
         "id": "Write `id: organisation/name`.",
-        "revision": "Write `revision: ` and the 40-digit commit id of the model.",
+        "jobs": "Write `jobs: [smoke]` with the names of the jobs that may use it.",
     }
     return ConfigError(
         f"{_shown(_name(path[:-1]))} has no `{key}`", line=at.line, column=at.column, hint=examples.get(str(key), "")
@@ -260,14 +324,16 @@ def _missing(path: tuple[int | str, ...], at: Text | Node) -> ConfigError:
 
 
 def _unknown_key(key: str, level: str, at: Text) -> ConfigError:
-    if any(key in keys for keys in PLANNED_KEYS.values()):
+    if key in PLANNED_KEYS.get(level, ()):
         return NotInThisVersion(
             f"the key `{key}` is not in this version", line=at.line, column=at.column, hint="Delete it for now."
         )
     allowed = _KEYS[level]
-    meant = _close(key, allowed) or _MEANT.get(_close(key, _MEANT, cutoff=0.8))
+    elsewhere = next((place for place, keys in PLANNED_KEYS.items() if key in keys), "")
+    meant = "" if elsewhere else _close(key, allowed) or _MEANT.get(_close(key, _MEANT, cutoff=0.8))
+    more = f", and `{key}` under {_PLACES[elsewhere]} is not in this version" if elsewhere else ""
     return ConfigError(
-        f"unknown key {_shown(key)}" + (f"; did you mean `{meant}`?" if meant else ""),
+        f"unknown key {_shown(key)}" + (f"; did you mean `{meant}`?" if meant else more),
         line=at.line,
         column=at.column,
         hint="Allowed here: " + ", ".join(f"`{name}`" for name in allowed) + ".",
@@ -281,12 +347,16 @@ def _close(word: str, words: Iterable[str], *, cutoff: float = 0.6) -> str:
 
 def _level(path: tuple[int | str, ...]) -> str:
     """Which table of keys applies at this place."""
-    if not path:
-        return "file"
-    inner = path[1:] if path[0] == "defaults" else path[2:]
-    if not inner:
-        return "job"
-    return "model" if inner[0] == "models" else str(inner[0])
+    match path:
+        case ("policy", "secrets", _, *_):
+            return "secret"
+        case ("policy", "max", *_):
+            return "max"
+        case ("defaults", part, *_) | ("jobs", _, part, *_):
+            return "model" if part == "models" else str(part)
+        case ("defaults",) | ("jobs", _):
+            return "job"
+    return str(path[0]) if path else "file"
 
 
 def _find(root: Table, path: tuple[int | str, ...]) -> tuple[Text | None, Node]:

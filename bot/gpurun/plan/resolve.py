@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from gpurun.domain.config import Job
 from gpurun.domain.errors import Bug, PinNotFound
 from gpurun.domain.ids import CommitSha, ImageRef, JobName, RepoName
+from gpurun.domain.lock import Lock
 from gpurun.domain.plan import ModelSpec, Plan
 from gpurun.domain.run import Pins
+from gpurun.plan.lock import pinned
 
 MAX_LISTED_BYTES = 3 * 1024 * 1024
 """Names and hashes of all model files of a job: a plan is one row, and the agent takes 4 MiB at a time."""
@@ -19,6 +21,11 @@ _HASHES_BYTES = 200
 @dataclass(frozen=True, slots=True)
 class FetchCommit:
     """The commit must be in the mirror; its tree is the pin."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLock:
+    """`.gpurun.lock` at the commit must say what the names in the job stand for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,30 +42,36 @@ class ResolveModel:
     spec: ModelSpec
 
 
-Pin = FetchCommit | ConfirmImage | ResolveModel
+Pin = FetchCommit | ReadLock | ConfirmImage | ResolveModel
 
 
 def missing_pins(job: Job, pins: Pins) -> tuple[Pin, ...]:
-    """What can be resolved now, side by side: commit, image, and one model, in the order of the file."""
+    """What can be resolved now, side by side: commit, lock, image, and one model, in the order of the file.
+
+    Raises: Unpinned when the lock has no pin for a name of the job.
+    """
     missing: list[Pin] = []
     if pins.tree is None:
         missing.append(FetchCommit())
+    if job.needs_lock and pins.lock is None:
+        return (*missing, ReadLock())
+    wanted = pinned(job, pins.lock or Lock())
     if not pins.image_confirmed:
-        missing.append(ConfirmImage(job.image))
-    specs = job.model_specs()
-    if len(pins.models) < len(specs):
-        missing.append(ResolveModel(specs[len(pins.models)]))
+        missing.append(ConfirmImage(wanted.image))
+    if len(pins.models) < len(wanted.models):
+        missing.append(ResolveModel(wanted.models[len(pins.models)]))
     return tuple(missing)
 
 
-def build(*, repo: RepoName, sha: CommitSha, job_name: JobName, job: Job, pins: Pins) -> Plan:
-    """The plan of a job whose pins are all there.
+def build(*, repo: RepoName, sha: CommitSha, job_name: JobName, job: Job, pins: Pins, folder: str = "") -> Plan:
+    """The plan of a job whose pins are all there. `folder` is the one that holds the file, from the top.
 
     Raises: PinNotFound for too many model files; Bug when a pin is missing or belongs to another model.
     """
     if pins.tree is None or missing_pins(job, pins):
         raise Bug("a plan was asked for before everything was pinned")
-    for spec, pin in zip(job.model_specs(), pins.models, strict=True):
+    wanted = pinned(job, pins.lock or Lock())
+    for spec, pin in zip(wanted.models, pins.models, strict=True):
         if (spec.id, spec.revision, spec.target) != (pin.id, pin.revision, pin.target):
             raise Bug(f"the pin of {pin.id} stands in the place of {spec.id}")
     _require_short(pins)
@@ -67,9 +80,11 @@ def build(*, repo: RepoName, sha: CommitSha, job_name: JobName, job: Job, pins: 
         commit=sha,
         tree=pins.tree,
         job=job_name,
-        image=job.image,
+        image=wanted.image,
         run=job.run,
         setup=job.setup,
+        workdir="/".join(part for part in (folder, job.workdir) if part),
+        secrets=tuple(sorted(job.secrets)),
         env=tuple(sorted(job.env.items())),
         models=pins.models,
         resources=job.needs(),

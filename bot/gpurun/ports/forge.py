@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Protocol
 
 from gpurun.domain.forge import Check, Comment, GitSource, Permission, PullRequest, RepoRef
-from gpurun.domain.ids import CommitSha
+from gpurun.domain.ids import BranchName, CommitSha
 
 
 class Forge(Protocol):
@@ -27,8 +27,8 @@ class Forge(Protocol):
         """Fresh, never cached. A person without any relation has none of the three rights."""
         ...
 
-    async def read_file(self, repo: RepoRef, sha: CommitSha, path: str, *, max_bytes: int) -> bytes | None:
-        """The file at that commit; None when there is none. A symlink, folder or submodule is none.
+    async def read_file(self, repo: RepoRef, at: CommitSha | BranchName, path: str, *, max_bytes: int) -> bytes | None:
+        """The file at that commit or branch; None when there is none. A symlink, folder or submodule is none.
 
         Raises: UserError when it is larger than `max_bytes`.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpurun.domain.forge import Annotation, Check, CheckStatus, Conclusion
-from gpurun.domain.run import Run, RunState, Verdict
+from gpurun.domain.run import Fault, Run, RunState, Verdict
 from gpurun.report import pieces
 from gpurun.report.comment import next_command, progress, title
 from gpurun.report.facts import RunFacts
@@ -77,7 +77,7 @@ def _title(facts: RunFacts) -> str:
         case Verdict.PASSED:
             return f"passed in {took(facts)}"
         case Verdict.LOST | Verdict.REFUSED:
-            where = f"{pieces.CONFIG_PATH} line {run.error_line}: " if run.error_line else ""
+            where = f"{pieces.config_path(run)} line {run.error_line}: " if run.error_line else ""
             return plain(f"{now.word}: {where}{said.sentence}")
         case _:
             return plain(f"{said.sentence} {said.evidence}")
@@ -91,6 +91,7 @@ def _summary(facts: RunFacts) -> str:
         prose(said.sentence, 1500),
         code(said.evidence),
         pieces.config_line(facts.run),
+        pieces.notes(facts.run),
         pieces.pins(facts),
         pieces.times(facts),
         pieces.attempts(facts),
@@ -105,10 +106,16 @@ def _summary(facts: RunFacts) -> str:
 
 
 def _annotations(run: Run) -> tuple[Annotation, ...]:
-    if run.verdict is not Verdict.REFUSED or not run.error_line:
+    if run.verdict is not Verdict.REFUSED:
         return ()
-    return (
-        Annotation(
-            path=pieces.CONFIG_PATH, line=run.error_line, title=check_name(run), message=plain(run.detail, 10_000)
-        ),
+    faults = run.faults or _one_fault(run)
+    return tuple(
+        Annotation(path=fault.file, line=fault.line, title=check_name(run), message=plain(fault.text, 10_000))
+        for fault in faults
     )
+
+
+def _one_fault(run: Run) -> tuple[Fault, ...]:
+    if not run.error_line:
+        return ()
+    return (Fault(file=pieces.config_path(run), line=run.error_line, text=run.detail),)

@@ -25,7 +25,7 @@ def marker(nonce: str) -> str:
 
 def render_comment(facts: RunFacts) -> str:
     """Markdown, at most COMMENT_BYTES; no line of it is a command."""
-    top = [f"### {title(facts)}", progress(facts), _reason(facts)]
+    top = [f"### {title(facts)}", progress(facts), _reason(facts), pieces.notes(facts.run)]
     below = [
         pieces.pins(facts),
         pieces.times(facts),
@@ -125,7 +125,7 @@ def next_command(facts: RunFacts) -> str:
             return ""
         case Verdict.PASSED:
             return f"To run it again, write {code(f'/gpurun {job}')}."
-        case Verdict.REFUSED if facts.run.reason in ("config", "hardware"):
+        case Verdict.REFUSED if facts.run.reason in ("config", "hardware", "policy"):
             return f"Correct the file, push, then write {code(f'/gpurun {job}')}."
         case _:
             return f"To try again, write {code(f'/gpurun {job}')}. {code('/gpurun help')} shows all commands."

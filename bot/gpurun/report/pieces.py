@@ -220,13 +220,34 @@ def artifacts(facts: RunFacts) -> str:
     return f"**Artifacts** on the {where}: " + ", ".join(listed) + (f" and {more} more" if more else "")
 
 
+def config_path(run: Run) -> str:
+    """`.gpurun.yml`, with its folder when that is not the top."""
+    return f"{run.folder}/{CONFIG_PATH}" if run.folder else CONFIG_PATH
+
+
 def config_line(run: Run) -> str:
-    """`.gpurun.yml` at the fault, as it is written; empty when the run was not refused for a line of it."""
+    """The file at the fault, as it is written, and what else is wrong; empty when no line of it was refused."""
     lines = (run.config_text or "").lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
     if not 1 <= run.error_line <= len(lines):
         return ""
     quoted = cut(clean(lines[run.error_line - 1]), 300)
-    return f"{CONFIG_PATH}, line {run.error_line}:\n\n{fenced(f'{run.error_line} | {quoted}', 'yaml')}"
+    where = f"{prose(config_path(run), 300)}, line {run.error_line}:"
+    return "\n\n".join(
+        part for part in (where, fenced(f"{run.error_line} | {quoted}", "yaml"), _further_faults(run)) if part
+    )
+
+
+def _further_faults(run: Run) -> str:
+    further = run.faults[1:]
+    told = [f"- line {fault.line}: {prose(fault.text, 400)}" for fault in further[:MAX_ROWS]]
+    if len(further) > MAX_ROWS:
+        told.append(f"- and {counted(len(further) - MAX_ROWS, 'more fault')}")
+    return "\n".join(["Also in this file:", "", *told]) if told else ""
+
+
+def notes(run: Run) -> str:
+    """What people should know and nothing is wrong with."""
+    return "\n\n".join(f"Note: {prose(note, 500)}" for note in run.notes[:MAX_ROWS])
 
 
 def log(facts: RunFacts) -> tuple[str, str]:

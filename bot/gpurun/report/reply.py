@@ -63,3 +63,10 @@ def not_allowed_to_look() -> str:
         "This comment was not acted on: GitHub did not let gpurun read what it needs for that. "
         "Its log names the call; perhaps somebody has to accept new permissions of the App."
     )
+
+
+def not_by_comment(job: str) -> str:
+    """The file says so."""
+    return (
+        f"Comments do not start {code(job)}: its `trigger` says `comment: false`. `gpurun run {job}` runs it locally."
+    )

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import assert_never
 
 from gpurun.domain.offer import Offer
-from gpurun.domain.run import Attempt, Run, RunState, Verdict
+from gpurun.domain.run import Attempt, Fault, Run, RunState, Verdict
 from gpurun.run.timers import (
     APPROVAL_LIMIT,
     LOOKING_LIMIT,
@@ -96,7 +96,16 @@ def enter(run: Run, state: RunState, now: datetime) -> Run:
     return replace(run, state=state, state_since=now, due_at=now, tries=0, last_error="", reason="", detail="")
 
 
-def end(run: Run, verdict: Verdict, now: datetime, *, reason: str = "", detail: str = "", error_line: int = 0) -> Run:
+def end(
+    run: Run,
+    verdict: Verdict,
+    now: datetime,
+    *,
+    reason: str = "",
+    detail: str = "",
+    error_line: int = 0,
+    faults: tuple[Fault, ...] = (),
+) -> Run:
     """The run with its verdict."""
     return replace(
         enter(run, RunState.ENDED, now),
@@ -106,6 +115,7 @@ def end(run: Run, verdict: Verdict, now: datetime, *, reason: str = "", detail: 
         reason=reason,
         detail=detail,
         error_line=error_line,
+        faults=faults,
     )
 
 

@@ -10,7 +10,6 @@ APPROVAL_LIMIT = timedelta(days=13)
 NO_OFFER_LIMIT = timedelta(minutes=15)
 OFFER_POLL = timedelta(seconds=5)
 RETRY_PAUSE = timedelta(seconds=10)
-MAX_ATTEMPTS = 2
 
 PREPARE_LIMIT = timedelta(minutes=30)
 """Slow and harmless work before create, such as pulling an image."""

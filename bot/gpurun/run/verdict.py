@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import assert_never
 
 from gpurun.domain.run import Attempt, AttemptState, Phase, Result, ResultKind, Run, Verdict
-from gpurun.run.timers import MAX_ATTEMPTS
 
 _BEFORE_USER_CODE = frozenset({None, Phase.CLAIMED, Phase.SOURCE, Phase.WEIGHTS})
 _SAME_AGAIN = frozenset({"auth", "invalid"})
@@ -46,7 +45,7 @@ def worth_a_retry(result: Result, attempt: Attempt, run: Run) -> bool:
         and never_ran(attempt)
         and result.reason not in _SAME_AGAIN
         and run.cancel_at is None
-        and run.attempts < MAX_ATTEMPTS
+        and run.attempts < run.max_attempts
     )
 
 

@@ -48,11 +48,18 @@ class Head(Struct):
     repo: Repository | None = None
 
 
+class BaseRepository(Struct):
+    """The repository that a pull request goes to."""
+
+    default_branch: str
+
+
 class Base(Struct):
     """Where the pull request goes."""
 
     sha: str
     ref: str
+    repo: BaseRepository
 
 
 class Pull(Struct):

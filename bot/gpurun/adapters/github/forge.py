@@ -20,7 +20,7 @@ from gpurun.adapters.github.permissions import SOURCE_PERMISSIONS
 from gpurun.adapters.github.tokens import AppAuth, InstallationAuth, Tokens
 from gpurun.domain.errors import Bug, ForgeRefused, UserError
 from gpurun.domain.forge import Check, Comment, GitSource, Permission, PullRequest, RepoRef
-from gpurun.domain.ids import CommitSha
+from gpurun.domain.ids import BranchName, CommitSha
 from gpurun.ports.clock import Clock
 
 FILE_MODES = frozenset({"100644", "100755"})
@@ -83,6 +83,7 @@ class GitHubForge:
             base_ref=pull.base.ref,
             author=pull.user.login if pull.user else answers.GHOST,
             title=pull.title,
+            default_branch=BranchName(pull.base.repo.default_branch),
         )
 
     async def comment(self, repo: RepoRef, comment_id: int) -> Comment:
@@ -111,10 +112,10 @@ class GitHubForge:
                     raise
         return Permission(push=rights.push, maintain=rights.maintain, admin=rights.admin)
 
-    async def read_file(self, repo: RepoRef, sha: CommitSha, path: str, *, max_bytes: int) -> bytes | None:
+    async def read_file(self, repo: RepoRef, at: CommitSha | BranchName, path: str, *, max_bytes: int) -> bytes | None:
         # by git trees, since the contents API follows links without saying so
         async with self._calls(repo) as calls:
-            entry = await self._find_file(calls, repo, sha, path)
+            entry = await self._find_file(calls, repo, at, path)
             if entry is None:
                 return None
             if entry.size > max_bytes:
@@ -123,9 +124,11 @@ class GitHubForge:
             return base64.b64decode(blob.content)
 
     async def _find_file(
-        self, calls: client.Calls, repo: RepoRef, sha: CommitSha, path: str
+        self, calls: client.Calls, repo: RepoRef, at: CommitSha | BranchName, path: str
     ) -> answers.TreeEntry | None:
-        tree_id: str = sha
+        # "the SHA1 value or ref (branch or tag) name of the tree"
+        # (https://docs.github.com/rest/git/trees#get-a-tree, 2026-12)
+        tree_id: str = at if isinstance(at, CommitSha) else quote(at, safe="")
         *folders, name = path.split("/")
         for folder in folders:
             entry = await self._find_entry(calls, repo, tree_id, folder)

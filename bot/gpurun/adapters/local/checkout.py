@@ -12,7 +12,7 @@ from pathlib import Path
 from gpurun.adapters.git.process import Ended, run_git
 from gpurun.domain.errors import SourceUnavailable, UserError
 from gpurun.domain.forge import RepoRef
-from gpurun.domain.ids import CommitSha, RepoName
+from gpurun.domain.ids import BranchName, CommitSha, RepoName
 
 _TIMEOUT_S = 25.0
 _ADD_TIMEOUT_S = 120.0
@@ -96,8 +96,8 @@ class Checkout:
             )
         return Path(os.fsdecode(found.stdout.removesuffix(b"\n")))
 
-    async def read_file(self, sha: CommitSha, path: str, *, max_bytes: int) -> bytes | None:
-        """A regular file of that commit; None for anything else. UserError when it is larger than `max_bytes`."""
+    async def read_file(self, sha: CommitSha | BranchName, path: str, *, max_bytes: int) -> bytes | None:
+        """A regular file there; None for anything else. UserError when it is larger than `max_bytes`."""
         if any(part in {"", ".", ".."} for part in path.split("/")):
             return None
         top = await self.top()

@@ -8,7 +8,7 @@ from pathlib import Path
 from gpurun.adapters.local.checkout import Checkout, LocalState
 from gpurun.domain.errors import ForgeRefused
 from gpurun.domain.forge import Check, Comment, GitSource, Permission, PullRequest, RepoRef
-from gpurun.domain.ids import CommitSha
+from gpurun.domain.ids import BranchName, CommitSha
 
 MAX_SNAPSHOT_BYTES = 512 * 1024 * 1024
 
@@ -48,8 +48,8 @@ class LocalForge:
     async def permission(self, repo: RepoRef, login: str) -> Permission:
         return Permission(push=True, maintain=True, admin=True)
 
-    async def read_file(self, repo: RepoRef, sha: CommitSha, path: str, *, max_bytes: int) -> bytes | None:
-        return await self._checkout.read_file(sha, path, max_bytes=max_bytes)
+    async def read_file(self, repo: RepoRef, at: CommitSha | BranchName, path: str, *, max_bytes: int) -> bytes | None:
+        return await self._checkout.read_file(at, path, max_bytes=max_bytes)
 
     async def git_source(self, repo: RepoRef) -> GitSource:
         return GitSource(url=str(await self._checkout.top()))

@@ -10,10 +10,13 @@ from gpurun.domain.forge import RepoRef
 from gpurun.domain.run import Run, RunState
 from gpurun.ports.store import Kind, Lease
 
-_IDENTITY = ("id", "pr", "job", "sha", "base_sha", "who", "why", "comment_id", "created_at", "read_key", "config_text")
+_IDENTITY = (
+    "id", "pr", "job", "sha", "base_sha", "who", "why", "comment_id", "created_at", "read_key", "config_text", "folder",
+    "policy_text",
+)  # fmt: skip
 _ENGINE_OWNED = (
     "state", "state_since", "tries", "last_error", "pins", "plan", "plan_digest", "result_key", "attempts",
-    "verdict", "reason", "detail", "error_line", "ended_at",
+    "verdict", "reason", "detail", "error_line", "faults", "notes", "max_attempts", "ended_at",
 )  # fmt: skip
 _INTENTS = ("also_asked", "cancel_at", "cancel_by", "superseded_by", "paused", "approval")
 _PLAIN = (*_IDENTITY, *_ENGINE_OWNED, *_INTENTS, "due_at")

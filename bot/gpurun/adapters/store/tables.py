@@ -20,7 +20,7 @@ from gpurun.domain.ids import CommitSha, JobName, RepoName
 from gpurun.domain.offer import DiskUse, InstanceState, Offer
 from gpurun.domain.plan import Plan
 from gpurun.domain.publication import PublicationKind, PublicationState
-from gpurun.domain.run import AttemptState, Phase, Pins, Result, RunState, StrayState, Verdict
+from gpurun.domain.run import AttemptState, Fault, Phase, Pins, Result, RunState, StrayState, Verdict
 from gpurun.domain.stream import StreamName
 
 metadata = MetaData(
@@ -134,6 +134,8 @@ class RunRow(Work, table=True):
     created_at: datetime = Field(sa_type=Moment)
     read_key: str = Field(sa_type=Words)
     config_text: str | None = Field(sa_type=FileText, nullable=True)
+    folder: str = Field(sa_type=Words, sa_column_kwargs={"server_default": ""})
+    policy_text: str | None = Field(sa_type=FileText, nullable=True)
     also_asked: str = Field(sa_type=Structured(tuple[str, ...]))
 
     state: str = Field(sa_type=Named(RunState))
@@ -147,6 +149,9 @@ class RunRow(Work, table=True):
     reason: str = Field(sa_type=Words)
     detail: str = Field(sa_type=Words)
     error_line: int = 0
+    faults: str = Field(sa_type=Structured(tuple[Fault, ...]), sa_column_kwargs={"server_default": "[]"})
+    notes: str = Field(sa_type=Structured(tuple[str, ...]), sa_column_kwargs={"server_default": "[]"})
+    max_attempts: int = Field(default=2, sa_column_kwargs={"server_default": "2"})
     ended_at: datetime | None = Field(sa_type=Moment, nullable=True)
 
     cancel_at: datetime | None = Field(sa_type=Moment, nullable=True)

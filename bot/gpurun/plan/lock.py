@@ -1,0 +1,289 @@
+"""`.gpurun.lock`: reading, writing, and what a job becomes with it.
+
+One JSON object a line, so that two branches that add different pins merge: first `{"gpurun_lock":1}`, then images,
+models, and behind each model its files. The same lock is always the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+from gpurun.domain.config import Job
+from gpurun.domain.errors import ConfigError, PinNotFound
+from gpurun.domain.ids import HubRef, ImageRef, ImageTag, Revision
+from gpurun.domain.lock import ImagePin, Lock, LockedFile, LockedImage, LockedModel
+from gpurun.domain.plan import ModelPin, ModelSpec
+from gpurun.domain.quantity import quoted
+
+LOCK_NAME = ".gpurun.lock"
+FORMAT = 1
+MAX_LOCK_BYTES = 2 * 1024 * 1024
+"""Some 10,000 files of models."""
+AGAIN = "Run `gpurun lock` and commit the file."
+
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_BLOB = re.compile(r"[0-9a-f]{40}")
+_KEYS = {
+    "gpurun_lock": {"gpurun_lock"},
+    "image": {"image", "digest", "platforms", "locked_on"},
+    "model": {"model", "ref", "revision", "locked_on"},
+    "file": {"file", "size", "sha256", "blob"},
+}
+
+
+class Unpinned(PinNotFound):
+    """The job names what can move, and the lock does not pin it."""
+
+    def __init__(self, images: tuple[ImageTag, ...], models: tuple[tuple[str, HubRef], ...]) -> None:
+        names = [f"the image {image}" for image in images] + [f"the model {model} at {ref}" for model, ref in models]
+        are = "is" if len(names) == 1 else "are"
+        told = _and(names)
+        super().__init__(f"{told[0].upper()}{told[1:]} {are} not pinned, and can move.", hint=AGAIN)
+        self.images = images
+        self.models = models
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedJob:
+    """What a job asks for, with nothing left that can move."""
+
+    image: ImageRef
+    models: tuple[ModelSpec, ...]
+    """In the order of the file."""
+
+
+def pinned(job: Job, lock: Lock) -> PinnedJob:
+    """The job's image by digest and its models by revision. Raises Unpinned with everything that the lock lacks."""
+    image = job.image if isinstance(job.image, ImageRef) else _locked_image(job.image, lock)
+    revisions = [_revision(model.id, model.ref, lock) for model in job.models]
+    images = (job.image,) if isinstance(job.image, ImageTag) and image is None else ()
+    lacking = tuple(
+        (model.id, model.ref)
+        for model, revision in zip(job.models, revisions, strict=True)
+        if revision is None and isinstance(model.ref, HubRef)
+    )
+    if image is None or lacking:
+        raise Unpinned(images, lacking)
+    specs = (
+        ModelSpec(id=model.id, revision=revision, target=model.target)
+        for model, revision in zip(job.models, revisions, strict=True)
+        if revision is not None
+    )
+    return PinnedJob(image=image, models=tuple(specs))
+
+
+def part_for(job: Job, lock: Lock) -> Lock:
+    """The entries that this job needs."""
+    wanted = {(model.id, model.ref) for model in job.models}
+    return Lock(
+        images=tuple(entry for entry in lock.images if entry.ref == job.image),
+        models=tuple(entry for entry in lock.models if (entry.id, entry.ref) in wanted),
+    )
+
+
+def without_files(lock: Lock) -> Lock:
+    """For rows, once the files have been compared."""
+    return replace(lock, models=tuple(replace(model, files=()) for model in lock.models))
+
+
+def require_same_files(lock: Lock, pin: ModelPin) -> None:
+    """The hub must list what the lock has seen. Raises: PinNotFound."""
+    for entry in lock.models:
+        if (entry.id, entry.revision) != (pin.id, pin.revision) or not entry.files:
+            continue
+        listed = {file.path: (file.size, file.etag) for file in pin.files}
+        locked = {file.path: (file.size, file.sha256 or file.blob) for file in entry.files}
+        odd = sorted(path for path in listed.keys() | locked.keys() if listed.get(path) != locked.get(path))
+        if odd:
+            raise PinNotFound(
+                f"The hub lists {quoted(odd[0])} of {pin.id} at {pin.revision} otherwise than `{LOCK_NAME}` of "
+                f"{entry.locked_on}.",
+                hint="A commit never changes, so one of the two is wrong. " + AGAIN,
+            )
+
+
+def write_lock(lock: Lock) -> str:
+    """The text of the file. `read_lock` gives the same lock again, sorted."""
+    return "".join(f"{json.dumps(entry, ensure_ascii=False)}\n" for entry in _entries(lock))
+
+
+def _entries(lock: Lock) -> Iterator[dict[str, object]]:
+    yield {"gpurun_lock": FORMAT}
+    for image in sorted(lock.images, key=lambda entry: entry.ref):
+        platforms = {"platforms": dict(sorted(image.pin.platforms))} if image.pin.platforms else {}
+        yield {"image": image.ref, "digest": image.pin.digest, **platforms, "locked_on": image.locked_on}
+    for model in sorted(lock.models, key=lambda entry: (entry.id, entry.ref)):
+        yield {"model": model.id, "ref": model.ref, "revision": model.revision, "locked_on": model.locked_on}
+        for file in sorted(model.files, key=lambda entry: entry.path):
+            hash_ = {"sha256": file.sha256} if file.sha256 else {"blob": file.blob}
+            yield {"file": file.path, "size": file.size, **hash_}
+
+
+def read_lock(file: str | bytes) -> Lock:
+    """What the file holds. Raises ConfigError with the line."""
+    text = _text(file)
+    images: dict[ImageTag, LockedImage] = {}
+    models: dict[tuple[str, HubRef], LockedModel] = {}
+    files: list[LockedFile] = []
+    open_model: LockedModel | None = None
+    for number, line in enumerate(text.splitlines(), 1):
+        entry = _object(line, number)
+        if number == 1:
+            _require_format(entry)
+        elif "image" in entry:
+            image = _image(entry, number)
+            _require_new(image.ref, images, number)
+            images[image.ref] = image
+        elif "model" in entry:
+            _close(open_model, files, models)
+            open_model, files = _model(entry, number), []
+            _require_new((open_model.id, open_model.ref), models, number)
+        elif "file" in entry and open_model is not None:
+            files.append(_file(entry, number))
+        else:
+            _wrong(number, "this line belongs to nothing")
+    _close(open_model, files, models)
+    return Lock(
+        images=tuple(images[ref] for ref in sorted(images)),
+        models=tuple(models[key] for key in sorted(models)),
+    )
+
+
+def _close(model: LockedModel | None, files: list[LockedFile], models: dict[tuple[str, HubRef], LockedModel]) -> None:
+    if model is not None:
+        files.sort(key=lambda entry: entry.path)
+        models[model.id, model.ref] = replace(model, files=tuple(files))
+
+
+def _text(file: str | bytes) -> str:
+    if len(file) > MAX_LOCK_BYTES:
+        _wrong(1, f"the file has more than {MAX_LOCK_BYTES >> 20} MiB")
+    try:
+        text = file if isinstance(file, str) else file.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        line = file[: exc.start].count(b"\n") + 1 if isinstance(file, bytes) else 1
+        _wrong(line, "the file is not UTF-8")
+    if not text.strip():
+        _wrong(1, "the file is empty")
+    if any(line.startswith(("<<<<<<<", "=======", ">>>>>>>")) for line in text.splitlines()):
+        number = next(n for n, line in enumerate(text.splitlines(), 1) if line.startswith("<<<<<<<") or "====" in line)
+        raise ConfigError(
+            "the file has marks of a merge that was not finished",
+            file=LOCK_NAME,
+            line=number,
+            hint="Delete the three marks; entries that both sides have must stand there once. Then run `gpurun lock`.",
+        )
+    return text
+
+
+def _object(line: str, number: int) -> dict[str, Any]:
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        _wrong(number, "this line is no JSON object")
+    if not isinstance(entry, dict):
+        _wrong(number, "this line is no JSON object")
+    kind = next((key for key in _KEYS if key in entry), "")
+    odd = sorted(entry.keys() - _KEYS.get(kind, set()))
+    if odd:
+        _wrong(number, f"the key {quoted(odd[0])} is unknown")
+    return entry
+
+
+def _require_format(entry: dict[str, Any]) -> None:
+    if entry.get("gpurun_lock") != FORMAT:
+        raise ConfigError(
+            f'the first line must be {{"gpurun_lock": {FORMAT}}}',
+            file=LOCK_NAME,
+            hint="If a newer gpurun wrote the file, use that one. Otherwise delete the file and run `gpurun lock`.",
+        )
+
+
+def _require_new(key: object, known: Any, number: int) -> None:
+    if key in known:
+        _wrong(number, "this entry stands in the file twice")
+
+
+def _image(entry: dict[str, Any], number: int) -> LockedImage:
+    platforms = entry.get("platforms", {})
+    if not isinstance(platforms, dict):
+        _wrong(number, "`platforms` must be an object")
+    for digest in platforms.values():
+        _field({"digest": digest}, "digest", _DIGEST, number)
+    try:
+        ref = ImageTag(_string(entry, "image", number))
+    except PinNotFound:
+        _wrong(number, "`image` is no image by tag")
+    digest = _field(entry, "digest", _DIGEST, number)
+    pin = ImagePin(digest=digest, platforms=tuple(sorted(platforms.items())))
+    return LockedImage(ref=ref, pin=pin, locked_on=_field(entry, "locked_on", _DAY, number))
+
+
+def _model(entry: dict[str, Any], number: int) -> LockedModel:
+    try:
+        ref = HubRef(_string(entry, "ref", number))
+    except PinNotFound:
+        _wrong(number, "`ref` is no branch or tag")
+    return LockedModel(
+        id=_string(entry, "model", number),
+        ref=ref,
+        revision=Revision(_field(entry, "revision", _BLOB, number)),
+        locked_on=_field(entry, "locked_on", _DAY, number),
+    )
+
+
+def _file(entry: dict[str, Any], number: int) -> LockedFile:
+    size = entry.get("size")
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        _wrong(number, "`size` is no number of bytes")
+    return LockedFile(
+        path=_string(entry, "file", number),
+        size=size,
+        sha256=_field(entry, "sha256", _SHA256, number) if "sha256" in entry else "",
+        blob="" if "sha256" in entry else _field(entry, "blob", _BLOB, number),
+    )
+
+
+def _string(entry: dict[str, Any], key: str, number: int) -> str:
+    value = entry.get(key)
+    if not isinstance(value, str) or not value:
+        _wrong(number, f"`{key}` must be a text")
+    return value
+
+
+def _field(entry: dict[str, Any], key: str, shape: re.Pattern[str], number: int) -> str:
+    value = _string(entry, key, number)
+    if not shape.fullmatch(value):
+        _wrong(number, f"`{key}` is {quoted(value)}, which is none")
+    return value
+
+
+def _wrong(number: int, what: str) -> NoReturn:
+    raise ConfigError(
+        f"{what}",
+        file=LOCK_NAME,
+        line=number,
+        hint="Delete the line (or the whole file) and run `gpurun lock`, which writes it anew.",
+    )
+
+
+def _locked_image(ref: ImageTag, lock: Lock) -> ImageRef | None:
+    entry = lock.image(ref)
+    return entry.image if entry is not None else None
+
+
+def _revision(id: str, ref: Revision | HubRef, lock: Lock) -> Revision | None:
+    if isinstance(ref, Revision):
+        return ref
+    entry = lock.model(id, ref)
+    return entry.revision if entry is not None else None
+
+
+def _and(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

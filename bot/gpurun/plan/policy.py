@@ -1,0 +1,53 @@
+"""What the `policy` of the default branch lets a job ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from gpurun.domain.config import Job, PolicyKeys
+from gpurun.domain.errors import NotByPolicy
+from gpurun.domain.ids import JobName
+
+
+def require_allowed(job: Job, name: JobName, policy: PolicyKeys) -> None:
+    """Raises: NotByPolicy with everything that is not allowed."""
+    refused = list(_refused(job, name, policy))
+    if refused:
+        raise NotByPolicy(
+            " ".join(refused),
+            hint="`policy` of the default branch's `.gpurun.yml` says so; who may merge there can change it.",
+        )
+
+
+def providers_of(job: Job, policy: PolicyKeys) -> tuple[str, ...] | None:
+    """Where the job may run, the first choice first; None: anywhere."""
+    allowed = policy.providers
+    if not job.providers:
+        return allowed
+    return tuple(provider for provider in job.providers if allowed is None or provider in allowed)
+
+
+def changed_note(own: PolicyKeys, policy: PolicyKeys) -> str:
+    """What to tell when a commit's own file says otherwise; empty when it does not."""
+    if own == policy:
+        return ""
+    return "`policy` of this commit's `.gpurun.yml` is ignored: the one of the default branch applies."
+
+
+def _refused(job: Job, name: JobName, policy: PolicyKeys) -> Iterator[str]:
+    image = str(job.image).partition("@")[0]
+    if policy.images is not None and not any(fnmatchcase(image, glob) for glob in policy.images):
+        yield f"The image {image} is not allowed here: {', '.join(policy.images) or 'none is'}."
+    if job.providers and not providers_of(job, policy):
+        yield f"The provider {', '.join(job.providers)} is not allowed here."
+    for secret in job.secrets:
+        rule = (policy.secrets or {}).get(secret)
+        if policy.secrets is not None and (rule is None or name not in rule.jobs):
+            jobs = ", ".join([*(rule.jobs if rule else ()), name])
+            yield f"The job {name} may not use the secret {secret}. `policy: {{secrets: {{{secret}: {{jobs: [{jobs}]}}}}}}` lets it."
+    if policy.max.duration is not None and job.max_duration_s > policy.max.duration:
+        yield f"`max_duration` is {job.max_duration_s} s, and {policy.max.duration} s is the most here."
+    gpus = job.needs().gpus
+    if policy.max.gpus is not None and gpus > policy.max.gpus:
+        yield f"The job asks for {gpus} GPUs, and {policy.max.gpus} is the most here."
