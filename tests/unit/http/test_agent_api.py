@@ -53,7 +53,8 @@ async def ask_to_stop(world):
 def test_spec_says_the_whole_plan():
     spec = build_spec(
         PLAN, an_attempt(number=2), token=SecretStr("run-token"), cancel=False, log_quota_bytes=9,
-        secrets=[GivenSecret(name="HF_TOKEN", value=SecretStr("a=b\nc"))], needles=[b"secret-2", b"secret-1"], masks_version=3,
+        secrets=[GivenSecret(name="HF_TOKEN", value=SecretStr("a=b\nc"))],
+        needles=[b"secret-2", b"secret-1"], masks_version=3,
     )  # fmt: skip
     assert [(name, value.decode()) for name, value in protocol.decode(spec)] == [
         ("token", "run-token"),
