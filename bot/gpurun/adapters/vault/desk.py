@@ -65,11 +65,12 @@ class SecretDesk:
             raise SecretRefused(told)
         require_settable(value)
         scope = secret_scope(repo)
+        # asked first: a database of no use must not make a key
+        had = any(secret.name == name for secret in self._write(lambda tx: tx.secrets(scope)))
         with self._keys.changing():
             sealed = seal(self._keys.current(), scope, name, value)
 
-            def change(tx: Tx) -> bool:
-                had = any(secret.name == name for secret in tx.secrets(scope))
+            def change(tx: Tx) -> None:
                 now = tx.now()
                 version = KeptSecret(
                     id=self._chance.ulid(), repo=scope, name=name, sealed=sealed, set_at=now, set_by=who
@@ -77,9 +78,9 @@ class SecretDesk:
                 tx.set_secret(version)
                 tx.audit(_entry(tx, "secret_set", scope, name=name, by=who, version=version.id))
                 tx.forget_replaced(unused_since=now - LINGER)
-                return had
 
-            return self._write(change)
+            self._write(change)
+        return had
 
     def remove(self, repo: str, name: str, *, who: str) -> bool:
         """False when there was none."""
