@@ -29,6 +29,7 @@ _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _BLOB = re.compile(r"[0-9a-f]{40}")
+_MERGE_MARK = re.compile(r"^(?:<{7}|={7}|>{7})", re.MULTILINE)
 _KEYS = {
     "gpurun_lock": {"gpurun_lock"},
     "image": {"image", "digest", "platforms", "locked_on"},
@@ -132,7 +133,7 @@ def read_lock(file: str | bytes) -> Lock:
     models: dict[tuple[str, HubRef], LockedModel] = {}
     files: list[LockedFile] = []
     open_model: LockedModel | None = None
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.rstrip().split("\n"), 1):
         entry = _object(line, number)
         if number == 1:
             _require_format(entry)
@@ -171,12 +172,12 @@ def _text(file: str | bytes) -> str:
         _wrong(line, "the file is not UTF-8")
     if not text.strip():
         _wrong(1, "the file is empty")
-    if any(line.startswith(("<<<<<<<", "=======", ">>>>>>>")) for line in text.splitlines()):
-        number = next(n for n, line in enumerate(text.splitlines(), 1) if line.startswith("<<<<<<<") or "====" in line)
+    mark = _MERGE_MARK.search(text)
+    if mark is not None:
         raise ConfigError(
             "the file has marks of a merge that was not finished",
             file=LOCK_NAME,
-            line=number,
+            line=text.count("\n", 0, mark.start()) + 1,
             hint="Delete the three marks; entries that both sides have must stand there once. Then run `gpurun lock`.",
         )
     return text

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from gpurun.domain.errors import Bug, PinNotFound
 from gpurun.domain.ids import CommitSha, JobName, RepoName, Revision, TreeSha
+from gpurun.domain.lock import Lock
 from gpurun.domain.plan import ModelFile, ModelPin, Plan
 from gpurun.domain.run import Pins
 from gpurun.plan.digest import canonical, digest, result_key
 from gpurun.plan.load import load
+from gpurun.plan.lock import pinned
 from gpurun.plan.resolve import MAX_LISTED_BYTES, ConfirmImage, FetchCommit, ResolveModel, build, missing_pins
 
 PLANS = Path(__file__).parents[2] / "data" / "plans"
@@ -65,7 +67,7 @@ def test_every_plan_on_disk_is_checked():
 
 def test_commit_image_and_one_model_are_resolved_together():
     job = load(FULL).jobs["smoke"]
-    first, second = job.model_specs()
+    first, second = pinned(job, Lock()).models
     pins = Pins()
     assert missing_pins(job, pins) == (FetchCommit(), ConfirmImage(job.image), ResolveModel(first))
     pins = replace(pins, image_confirmed=True, models=(pin("org/model", "/weights"),))
@@ -100,6 +102,8 @@ def changed(**fields):
         changed(image=type(GOLDEN["full"].image)(IMAGE.replace("0123", "ffff"))),
         changed(run="true"),
         changed(setup=""),
+        changed(workdir="sub"),
+        changed(secrets=("HF_TOKEN",)),
         changed(env=(("SEED", "1"),)),
         changed(models=GOLDEN["full"].models[:1]),
         changed(models=GOLDEN["full"].models[::-1]),

@@ -27,7 +27,7 @@ def test_the_schema_forbids_unknown_keys_everywhere():
     schema = json.loads(json_schema())
     assert schema["additionalProperties"] is False
     assert all(part["additionalProperties"] is False for part in schema["$defs"].values())
-    assert set(schema["properties"]) == {"version", "defaults", "jobs"}
+    assert set(schema["properties"]) == {"version", "policy", "defaults", "jobs"}
 
 
 def test_no_page_shows_a_command_that_would_run_when_pasted():
