@@ -42,13 +42,24 @@ def cli() -> None:
     type=click.Path(file_okay=False, path_type=Path),
     help="Write artifacts into this folder. Default: one of the run's own, which is named at the end.",
 )
+@click.option(
+    "--env-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Values of the job's secrets, NAME=value a line. Default: .env at the top of the checkout.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object; the log goes to stderr.")
-def run(job: str, checkout: Path, artifacts: Path | None, as_json: bool) -> None:  # noqa: FBT001 (click passes flags like this)
+def run(
+    job: str,
+    checkout: Path,
+    artifacts: Path | None,
+    env_file: Path | None,
+    as_json: bool,  # noqa: FBT001 (click passes flags like this)
+) -> None:
     """Run JOB of this checkout in a container, without GitHub."""
     try:
         from gpurun.cli.run import Output, Wish, run_job
 
-        wish = Wish(job=job, checkout=checkout, artifacts_dir=artifacts)
+        wish = Wish(job=job, checkout=checkout, artifacts_dir=artifacts, env_file=env_file)
         sys.exit(run_job(wish, Output.JSON if as_json else Output.PEOPLE))
     except KeyboardInterrupt:  # while it was still loading
         sys.exit(130)

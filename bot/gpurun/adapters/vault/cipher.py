@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from pydantic import SecretStr
 
 from gpurun.adapters.vault.keyfile import Key
@@ -23,6 +21,8 @@ class DoesNotOpen(Exception):
 
 def seal(key: Key, repo: str, name: str, value: SecretStr) -> Sealed:
     """Only `unseal` with the same key, repository and name gives the value back."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # a local run does without
+
     nonce = os.urandom(NONCE_BYTES)
     text = value.get_secret_value().encode("utf-8", "surrogateescape")
     return Sealed(key_id=key.id, data=nonce + AESGCM(key.secret).encrypt(nonce, text, _place(repo, name)))
@@ -30,6 +30,9 @@ def seal(key: Key, repo: str, name: str, value: SecretStr) -> Sealed:
 
 def unseal(key: Key, repo: str, name: str, sealed: Sealed) -> SecretStr:
     """Raises DoesNotOpen."""
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
     nonce, text = sealed.data[:NONCE_BYTES], sealed.data[NONCE_BYTES:]
     try:
         value = AESGCM(key.secret).decrypt(nonce, text, _place(repo, name))
