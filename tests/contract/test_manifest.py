@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ruamel.yaml import YAML
+import yaml
 
 from gpurun.adapters.github import EVENTS, PERMISSIONS
 from gpurun.adapters.github.permissions import SOURCE_PERMISSIONS
@@ -15,7 +15,7 @@ LEVELS = ["read", "write"]
 
 @pytest.fixture(scope="module")
 def manifest():
-    return YAML(typ="safe").load(Path(__file__).parents[2] / "app.yml")
+    return yaml.safe_load((Path(__file__).parents[2] / "app.yml").read_text())
 
 
 def test_the_manifest_asks_for_what_the_adapter_uses(manifest):

@@ -1,91 +1,28 @@
 """`.gpurun.yml` becomes a Config, or an error that says where and what to do.
 
 Four steps: readable text (`source`), a tree that knows positions (`nodes`), the models of `domain.config` over it,
-and `defaults` merged into each job. The models decide what is allowed; this module says it in sentences.
+and `defaults` merged into each job. The models decide what is allowed; `faults` says it in sentences.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeAlias
+from itertools import chain
+from typing import TypeAlias
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
-from gpurun.domain.config import (
-    PLANNED_KEYS,
-    CheckoutKeys,
-    Config,
-    File,
-    JobKeys,
-    LimitKeys,
-    MaxKeys,
-    ModelKeys,
-    PolicyKeys,
-    ResourceKeys,
-    RetryKeys,
-    SecretRule,
-    TriggerKeys,
-)
-from gpurun.domain.errors import ConfigError, NotInThisVersion
-from gpurun.domain.quantity import quoted
+from gpurun.domain.config import Config, File, PolicyKeys
+from gpurun.domain.errors import ConfigError
+from gpurun.plan.faults import fault_at, faults, in_order, whole_sentence, without_value
 from gpurun.plan.nodes import Items, Node, Table, Text, read_nodes
 from gpurun.plan.source import quote, readable
 
 Raw: TypeAlias = "str | list[Raw] | dict[str, Raw]"
 
-_KEYS = {
-    "file": tuple(File.model_fields),
-    "job": tuple(JobKeys.model_fields),
-    "limits": tuple(LimitKeys.model_fields),
-    "resources": tuple(ResourceKeys.model_fields),
-    "checkout": tuple(CheckoutKeys.model_fields),
-    "retry": tuple(RetryKeys.model_fields),
-    "trigger": tuple(TriggerKeys.model_fields),
-    "policy": tuple(PolicyKeys.model_fields),
-    "max": tuple(MaxKeys.model_fields),
-    "secret": tuple(SecretRule.model_fields),
-    "model": tuple(ModelKeys.model_fields),
-}
+MAX_MERGED = 20_000
+"""Keys and values of `defaults`, times the jobs that they are merged into: each is checked there again."""
+
 _MERGED = ("env", "resources", "limits", "checkout", "retry", "trigger")
-
-_PLACES = {
-    "file": "the top level",
-    "job": "a job",
-    "model": "`models`",
-    **{place: f"`{place}`" for place in ("trigger", "limits", "retry", "resources", "checkout", "policy")},
-    "max": "`policy: {max: …}`",
-}
-"""How the levels of `PLANNED_KEYS` are called."""
-
-_MEANT = {
-    "command": "run",
-    "commands": "run",
-    "comand": "run",
-    "script": "run",
-    "install": "setup",
-    "environment": "env",
-    "weights": "models",
-    "docker": "image",
-    "container": "image",
-    "timeout": "limits: {max_duration: …}",
-    "time_out": "limits: {max_duration: …}",
-    "max_duration": "limits: {max_duration: …}",
-    "gpu": "resources: {gpu: …}",
-    "gpus": "resources: {gpu: …}",
-    "name": "id",
-    "on": "trigger",
-    "triggers": "trigger",
-    "cwd": "workdir",
-    "working_directory": "workdir",
-    "secret": "secrets",
-    "retries": "retry: {attempts: …}",
-    "shm": "shm_size",
-    "mem": "memory",
-    "cpus": "cpu",
-}
-"""What people write for our keys."""
 
 
 def load(file: str | bytes | None) -> Config:
@@ -102,13 +39,16 @@ def load(file: str | bytes | None) -> Config:
 
 
 def check(file: str | bytes | None) -> Config | tuple[ConfigError, ...]:
-    """The file's meaning, or every fault in it from top to bottom (one when it is not readable YAML)."""
+    """The file's meaning, or the faults in it from top to bottom (one when it is not readable YAML).
+
+    At most MAX_FAULTS, and then one that says how many more there are.
+    """
     try:
         return _config(_root(file))
     except ConfigError as exc:
-        return (_whole_sentence(exc),)
+        return (whole_sentence(exc),)
     except _Faults as exc:
-        return tuple(_whole_sentence(error) for error in exc.errors)
+        return tuple(whole_sentence(error) for error in exc.errors)
 
 
 def policy_of(file: str | bytes | None) -> PolicyKeys:
@@ -121,15 +61,14 @@ def policy_of(file: str | bytes | None) -> PolicyKeys:
     try:
         root = _root(file)
     except ConfigError as exc:
-        raise _whole_sentence(exc) from None
+        raise whole_sentence(exc) from None
     node = _value(root, "policy")
     if node is None:
         return PolicyKeys()
     try:
         return PolicyKeys.model_validate(_raw(node))
     except ValidationError as exc:
-        faults = [_faulty(detail, ("policy", *detail["loc"]), root) for detail in _details(exc)]
-        raise _whole_sentence(_in_order(error for error in faults if error)[0]) from None
+        raise whole_sentence(in_order(faults(exc, root, under=("policy",)))[0]) from None
 
 
 def explain(error: ConfigError, file: str | bytes | None) -> str:
@@ -144,15 +83,15 @@ def resources_line(file: str | bytes | None, job: str) -> int:
     root = _root(file)
     jobs = _value(root, "jobs")
     for keys in (_value(jobs, job), _value(root, "defaults")):
-        for key, _ in keys.entries if isinstance(keys, Table) else ():
-            if key.value == "resources":
-                return key.line
+        found = keys.find("resources") if isinstance(keys, Table) else None
+        if found is not None:
+            return found[0].line
     return 0
 
 
 def _value(table: Node | None, name: str) -> Node | None:
-    entries = table.entries if isinstance(table, Table) else ()
-    return next((value for key, value in entries if key.value == name), None)
+    found = table.find(name) if isinstance(table, Table) else None
+    return found and found[1]
 
 
 def job_names(config: Config) -> tuple[str, ...]:
@@ -164,12 +103,6 @@ class _Faults(Exception):
     def __init__(self, errors: tuple[ConfigError, ...]) -> None:
         super().__init__(errors)
         self.errors = errors
-
-
-def _whole_sentence(error: ConfigError) -> ConfigError:
-    """People see message and hint in one line."""
-    stop = "" if error.message.endswith((".", "?")) else "."
-    return type(error)(error.message + stop, line=error.line, column=error.column, hint=error.hint)
 
 
 def _root(file: str | bytes | None) -> Table:
@@ -188,28 +121,44 @@ def _root(file: str | bytes | None) -> Table:
 
 
 def _config(root: Table) -> Config:
-    nulls = tuple(_nulls(root, root))
+    empty = tuple(without_value(root, root))
     raw = _raw(root)
     assert isinstance(raw, dict)
     try:
         File.model_validate(raw)
     except ValidationError as exc:
-        raise _Faults(_in_order([*_faults(exc, root), *nulls])) from None
-    if nulls:
-        raise _Faults(_in_order(nulls))
+        raise _Faults(in_order(chain(faults(exc, root), empty))) from None
+    if empty:
+        raise _Faults(in_order(empty))
+    _check_merged(root)
     try:
         merged = {"version": raw["version"], "policy": raw.get("policy", {}), "jobs": _merged_jobs(raw)}
         return Config.model_validate(merged)
     except ValidationError as exc:
-        raise _Faults(_in_order(_faults(exc, root))) from None
+        raise _Faults(in_order(faults(exc, root))) from None
 
 
-def _in_order(errors: Any) -> tuple[ConfigError, ...]:
-    """From top to bottom, one for each place."""
-    first: dict[tuple[int, int], ConfigError] = {}
-    for error in errors:
-        first.setdefault((error.line, error.column), error)
-    return tuple(first[place] for place in sorted(first))
+def _check_merged(root: Table) -> None:
+    defaults, jobs = root.find("defaults"), root.find("jobs")
+    if defaults is None or jobs is None or not isinstance(jobs[1], Table):
+        return
+    n_values = _size(defaults[1])
+    if n_values * len(jobs[1].entries) > MAX_MERGED:
+        raise fault_at(
+            defaults[0],
+            f"`defaults` has {n_values:,} keys and values, too many for {len(jobs[1].entries):,} jobs",
+            "Move some into the jobs that need them.",
+        )
+
+
+def _size(node: Node) -> int:
+    match node:
+        case Table(entries):
+            return 1 + sum(1 + _size(value) for _, value in entries)
+        case Items(items):
+            return 1 + sum(_size(item) for item in items)
+        case _:
+            return 1
 
 
 def _raw(node: Node) -> Raw:
@@ -220,24 +169,6 @@ def _raw(node: Node) -> Raw:
             return [_raw(item) for item in items]
         case Table(entries):
             return {key.value: _raw(value) for key, value in entries}
-
-
-def _nulls(node: Node, key: Node) -> Iterator[ConfigError]:
-    match node:
-        case Text(value, is_null=True):
-            at = node if value else key
-            yield ConfigError(
-                f"{_shown(key.value) if isinstance(key, Text) else 'this item'} has no value",
-                line=at.line,
-                column=at.column,
-                hint='Write "" for an empty text, or delete the line.',
-            )
-        case Items(items):
-            for item in items:
-                yield from _nulls(item, key)
-        case Table(entries):
-            for name, inner in entries:
-                yield from _nulls(inner, name)
 
 
 def _merged_jobs(raw: dict[str, Raw]) -> dict[str, Raw]:
@@ -256,132 +187,3 @@ def _merged(defaults: dict[str, Raw], job: dict[str, Raw]) -> dict[str, Raw]:
         if isinstance(base, dict) and isinstance(own, dict):
             merged[key] = {**base, **own}
     return merged
-
-
-def _faults(exc: ValidationError, root: Table) -> Iterator[ConfigError]:
-    for detail in _details(exc):
-        fault = _faulty(detail, detail["loc"], root)
-        if fault is not None:
-            yield fault
-
-
-def _details(exc: ValidationError) -> list[ErrorDetails]:
-    return exc.errors(include_url=False, include_input=False)
-
-
-def _faulty(detail: ErrorDetails, loc: tuple[int | str, ...], root: Table) -> ConfigError | None:
-    """None when `_nulls` tells of it."""
-    path = tuple(part for part in loc if part != "[key]")
-    key, node = _find(root, path)
-    kind = detail["type"]
-    if kind == "extra_forbidden":
-        assert key is not None
-        return _unknown_key(str(path[-1]), _level(path[:-1]), key)
-    if kind == "missing":
-        return _missing(path, key or node)
-    if loc[-1] == "[key]" and key is not None:
-        message, hint = _sentences(detail, "")
-        return ConfigError(message, line=key.line, column=key.column, hint=hint)
-    if isinstance(node, Text) and node.is_null:
-        return None
-    message, hint = _sentences(detail, _shown(_name(path)))
-    return ConfigError(message, line=node.line, column=node.column, hint=hint)
-
-
-def _sentences(detail: ErrorDetails, name: str) -> tuple[str, str]:
-    """Message and hint for a value, or for a key when it has no name."""
-    kind = detail["type"]
-    context: Mapping[str, Any] = detail.get("ctx", {})
-    if kind == "value_error":
-        told = str(context["error"])
-        message, _, hint = told.rpartition(". ") if ". " in told else (told, "", "")
-        return (f"{name}: {message}" if name else message), (f"{hint}." if hint else "")
-    if kind in ("model_type", "mapping_type", "dict_type", "model_attributes_type"):
-        return f"{name} must hold keys and values", "Write `key: value` lines, indented, below it."
-    if kind in ("tuple_type", "list_type"):
-        return f"{name} must be a list", "Write each item as `- item` on a line of its own."
-    if kind == "too_short":
-        return f"{name} is empty", "Write at least one."
-    if kind == "too_long":
-        return f"{name} has more than {context['max_length']} items", "Remove some."
-    return f"{name}: {detail['msg']}", ""
-
-
-def _missing(path: tuple[int | str, ...], at: Text | Node) -> ConfigError:
-    key = path[-1]
-    if len(path) == 1:
-        hint = "Write `version: 1` in the first line." if key == "version" else "Write a job below `jobs:`."
-        return ConfigError(f"`{key}` is missing", line=1, column=1, hint=hint)
-    examples = {
-        "image": "Write `image: name:tag`, and pin it with `gpurun lock`.",
-        "run": "Write `run: ` and a command.",
-        "id": "Write `id: organisation/name`.",
-        "jobs": "Write `jobs: [smoke]` with the names of the jobs that may use it.",
-    }
-    return ConfigError(
-        f"{_shown(_name(path[:-1]))} has no `{key}`", line=at.line, column=at.column, hint=examples.get(str(key), "")
-    )
-
-
-def _unknown_key(key: str, level: str, at: Text) -> ConfigError:
-    if key in PLANNED_KEYS.get(level, ()):
-        return NotInThisVersion(
-            f"the key `{key}` is not in this version", line=at.line, column=at.column, hint="Delete it for now."
-        )
-    allowed = _KEYS[level]
-    elsewhere = next((place for place, keys in PLANNED_KEYS.items() if key in keys), "")
-    meant = "" if elsewhere else _close(key, allowed) or _MEANT.get(_close(key, _MEANT, cutoff=0.8))
-    more = f", and `{key}` under {_PLACES[elsewhere]} is not in this version" if elsewhere else ""
-    return ConfigError(
-        f"unknown key {_shown(key)}" + (f"; did you mean `{meant}`?" if meant else more),
-        line=at.line,
-        column=at.column,
-        hint="Allowed here: " + ", ".join(f"`{name}`" for name in allowed) + ".",
-    )
-
-
-def _close(word: str, words: Iterable[str], *, cutoff: float = 0.6) -> str:
-    """The most alike, or an empty text."""
-    return next(iter(difflib.get_close_matches(word, list(words), n=1, cutoff=cutoff)), "")
-
-
-def _level(path: tuple[int | str, ...]) -> str:
-    """Which table of keys applies at this place."""
-    match path:
-        case ("policy", "secrets", _, *_):
-            return "secret"
-        case ("policy", "max", *_):
-            return "max"
-        case ("defaults", part, *_) | ("jobs", _, part, *_):
-            return "model" if part == "models" else str(part)
-        case ("defaults",) | ("jobs", _):
-            return "job"
-    return str(path[0]) if path else "file"
-
-
-def _find(root: Table, path: tuple[int | str, ...]) -> tuple[Text | None, Node]:
-    """The key and value at the end of the path, or the last that exist (for a missing key: its parent)."""
-    key: Text | None = None
-    node: Node = root
-    for part in path:
-        match node:
-            case Table(entries):
-                found = next(((k, v) for k, v in entries if k.value == part), None)
-                if found is None:
-                    break
-                key, node = found
-            case Items(items) if isinstance(part, int):
-                key, node = None, items[part]
-            case _:
-                break
-    return key, node
-
-
-def _name(path: tuple[int | str, ...]) -> str:
-    """`jobs.smoke.models[0].id`."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
-
-
-def _shown(name: str) -> str:
-    printable = quoted(name)[1:-1].replace("`", "'")
-    return f"`{printable}`"

@@ -18,6 +18,8 @@ from gpurun.domain.config import (
     ModelKeys,
     ResourceKeys,
 )
+from gpurun.plan.faults import MAX_FAULTS
+from gpurun.plan.load import MAX_MERGED
 from gpurun.plan.nodes import MAX_DEPTH, MAX_NODES
 from gpurun.plan.source import MAX_BYTES
 
@@ -69,7 +71,9 @@ def gpurun_yml_page() -> str:
             "- Reserved variables: `PATH`, `HF_HOME`, `HF_HUB_OFFLINE`, `GPURUN`, and those that start with `LD_`,",
             "  `GITHUB_`, `RUNPOD_`, `DOCKER_` or `GPURUN_`.",
             f"- UTF-8, at most {MAX_BYTES // 1024} KiB, {MAX_NODES:,} keys and values, {MAX_DEPTH} levels.",
-            "  No aliases, anchors, merge keys, tags or duplicate keys.",
+            "  No aliases, anchors, merge keys, tags, `%` directives or duplicate keys.",
+            f"- The keys and values of `defaults`, times the number of jobs, are at most {MAX_MERGED:,}.",
+            f"- The first {MAX_FAULTS} faults are told from top to bottom, and then how many more there are.",
             '- An unknown key is an error. These keys are planned and answered with "not in this version":',
             f"  {_planned()}.",
             "",

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import httpx
+import yaml
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from pydantic import SecretStr
-from ruamel.yaml import YAML
 
 from gpurun.adapters.clock import SystemClock
 from gpurun.ports.clock import Clock
@@ -67,7 +67,7 @@ class FakeGitHub:
         self.folder = folder
         self.clock: Clock = clock or SystemClock()
         self.random = random.Random(seed)
-        manifest = cast("dict[str, Any]", YAML(typ="safe").load(MANIFEST))
+        manifest = cast("dict[str, Any]", yaml.safe_load(MANIFEST.read_text()))
         self.app = App(
             id=1_234_567,
             slug=slug,

@@ -16,8 +16,8 @@ jobs:
 """
 HEAVY = {
     *("alembic", "anyio", "asyncio", "cryptography", "docker", "fastapi", "githubkit", "httpx", "httpx2"),
-    *("huggingface_hub", "jinja2", "msgspec", "psycopg", "pydantic", "pydantic_settings", "requests", "rich", "ruamel"),
-    *("runpod", "sqlalchemy", "sqlmodel", "starlette", "structlog", "uvicorn", "uvloop"),
+    *("huggingface_hub", "jinja2", "msgspec", "psycopg", "pydantic", "pydantic_settings", "requests", "rich"),
+    *("runpod", "sqlalchemy", "sqlmodel", "starlette", "structlog", "uvicorn", "uvloop", "yaml"),
 }
 TELL = """\
 import atexit, json, sys
@@ -51,4 +51,4 @@ def test_words_about_the_program_load_nothing_heavy(modules, words):
 
 def test_validate_loads_the_readers_of_the_file_and_nothing_else(modules, tmp_path):
     (tmp_path / ".gpurun.yml").write_text(CONFIG.format(digest="0" * 64))
-    assert modules("validate") & HEAVY == {"pydantic", "ruamel"}
+    assert modules("validate") & HEAVY == {"pydantic", "yaml"}

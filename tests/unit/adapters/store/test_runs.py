@@ -7,7 +7,7 @@ from gpurun.domain.errors import Bug
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.ids import CommitSha, ImageRef, JobName, RepoName, Revision, TreeSha
 from gpurun.domain.plan import ModelFile, ModelPin, Plan, Resources
-from gpurun.domain.run import AttemptState, Pins, RunState, Verdict
+from gpurun.domain.run import AttemptState, Fault, Pins, RunState, Verdict
 from gpurun.ports.store import Kind
 from tests.fakes.clock import START
 from tests.unit.adapters.store.samples import REPO, SHA, a_run, an_attempt, claim, claim_one
@@ -44,6 +44,11 @@ ENDED = a_run(
     reason="exit",
     detail="exit 3",
     error_line=4,
+    faults=(Fault(file=".gpurun.yml", line=3, text="unknown key"),),
+    notes=("a note",),
+    max_attempts=3,
+    folder="sub",
+    policy_text="version: 1\n",
     ended_at=START + timedelta(seconds=5),
     cancel_at=START,
     cancel_by="bob",
@@ -93,6 +98,8 @@ async def test_saving_writes_what_the_engine_owns_and_nothing_else(store):
         superseded_by="",
         paused=True,
         approval="",
+        folder="",
+        policy_text=None,
     )
     assert await read(store) == expected
 

@@ -115,3 +115,14 @@ def test_a_folder_that_is_not_there_is_a_sentence(tmp_path):
     assert keys.keys() == ()
     with pytest.raises(UserError, match="There is no folder"), keys.changing():
         raise AssertionError
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files for others")
+def test_root_makes_it_for_whom_the_folder_belongs_to(tmp_path):
+    folder = tmp_path / "state"
+    folder.mkdir()
+    os.chown(folder, 12345, 12346)
+    keys = KeyFile(folder / "secrets.key")
+    with keys.changing():
+        keys.current()
+    assert (keys.path.stat().st_uid, keys.path.stat().st_gid) == (12345, 12346)
