@@ -18,8 +18,8 @@ from gpurun.domain.offer import DiskUse, InstanceState
 from gpurun.domain.pace import Pace
 from gpurun.domain.publication import Publication
 from gpurun.domain.run import Attempt, AuditEntry, Phase, ProviderAccount, Result, Run, Stray
-from gpurun.domain.secret import KeptSecret, Sealed
 from gpurun.domain.stream import Artifact, Piece, StreamEnd, StreamName, Taken
+from gpurun.ports.vault import SecretRows
 
 T = TypeVar("T")
 
@@ -284,48 +284,6 @@ class InstallRows(Protocol):
 
     def tell_refusal(self, installation_id: int, login: str, *, every: timedelta) -> bool:
         """True when this person was not told for that long; they count as told now."""
-        ...
-
-
-class SecretRows(Protocol):
-    """Secrets of repositories, sealed. `repo` is what `domain.secret.secret_scope` makes of a name."""
-
-    def set_secret(self, secret: KeptSecret) -> None:
-        """A new version; the one before is replaced."""
-        ...
-
-    def remove_secret(self, repo: str, name: str) -> bool:
-        """False when there is none in force."""
-        ...
-
-    def secrets(self, repo: str) -> tuple[KeptSecret, ...]:
-        """Those in force, by name."""
-        ...
-
-    def given(self, attempt_id: str) -> tuple[KeptSecret, ...]:
-        """The versions that an attempt was given, by name."""
-        ...
-
-    def hand_out(self, attempt_id: str, versions: Sequence[str], *, repo_id: int) -> bool:
-        """A fact, once the attempt's answer may hold them. False when a version is not there any more, or belongs to
-        another repository: nothing was written, look again.
-        """
-        ...
-
-    def sealed_otherwise(self, key_id: str, *, after: str, limit: int) -> tuple[KeptSecret, ...]:
-        """Versions that another key opens, with ids behind `after`, in order of their ids."""
-        ...
-
-    def reseal(self, secret: KeptSecret, sealed: Sealed) -> bool:
-        """False when it is not sealed any more as `secret` says."""
-        ...
-
-    def secret_keys(self) -> frozenset[str]:
-        """Ids of the keys that some version needs."""
-        ...
-
-    def forget_replaced(self, *, unused_since: datetime) -> int:
-        """Deletes replaced versions whose attempts are all over since then; how many."""
         ...
 
 

@@ -19,7 +19,7 @@ _GIVEN = select(_SECRET).join(_USE, _USE.c.secret_id == _SECRET.c.id).order_by(_
 
 
 class SecretTable(TransactionBase):
-    """`ports.store.SecretRows`. None of it is news: no row of work waits for a secret."""
+    """`ports.vault.SecretRows`. None of it is news: no row of work waits for a secret."""
 
     def set_secret(self, secret: KeptSecret) -> None:
         self.remove_secret(secret.repo, secret.name)
