@@ -38,9 +38,11 @@ class SecretTable(TransactionBase):
 
     def hand_out(self, attempt_id: str, versions: Sequence[str], *, repo_id: int) -> bool:
         wanted = (_SECRET.c.id.in_(versions), or_(_SECRET.c.repo_id.is_(None), _SECRET.c.repo_id == repo_id))
-        # also the lock that keeps `forget_replaced` away until the uses below are there
-        if self._change_quietly(update(_SECRET).where(*wanted).values(repo_id=repo_id)) < len(set(versions)):
+        # shared by claims; it keeps `forget_replaced` away until the uses below are there
+        held = select(_SECRET.c.id).where(*wanted).with_for_update(read=True)
+        if len(self._connection.execute(held).scalars().all()) < len(set(versions)):
             return False
+        self._change_quietly(update(_SECRET).where(*wanted, _SECRET.c.repo_id.is_(None)).values(repo_id=repo_id))
         for version in versions:
             use = self._insert(_USE).values(attempt_id=attempt_id, secret_id=version)
             self._change_quietly(use.on_conflict_do_nothing())

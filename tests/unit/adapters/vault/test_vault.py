@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -321,3 +322,23 @@ async def test_a_key_that_is_brought_back_opens_again(town, keys):
     assert not registry.is_unknown(attempt)
     assert texts(registry, attempt) == [VALUE]
     assert KeyFile(keys.path).keys()
+
+
+async def test_many_claims_at_once_each_get_it_and_one_repository_alone(town, store):
+    await town.desk(setting("TOKEN"))
+    vault, _ = town.process()
+    ids = [f"01kdattempt00000000000001{number}" for number in range(6)]
+    for attempt_id in ids:
+        await town.attempt(attempt_id)
+    (given,) = await vault.values(REPO, ["TOKEN"], ids[0])
+    repos = [REPO.id, REPO.id + 1] * 3
+    done = await asyncio.gather(
+        *(
+            store.write(
+                lambda tx, attempt_id=attempt_id, repo=repo: tx.hand_out(attempt_id, [given.version], repo_id=repo)
+            )
+            for attempt_id, repo in zip(ids, repos, strict=True)
+        )
+    )
+    (kept,) = await store.read(lambda tx: tx.secrets("octo/app"))
+    assert done == [repo == kept.repo_id for repo in repos]
