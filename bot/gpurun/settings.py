@@ -43,6 +43,9 @@ class Settings(BaseSettings):
     `~/.local/state/gpurun` for `gpurun run`."""
     database_url: SecretStr = SecretStr("")
     """Empty: SQLite in `state_dir`. Else `postgresql://user:password@host/name`."""
+    secrets_key_file: Path | None = None
+    """The keys of the secrets in the database. Default: `secrets.key` in `state_dir`. Made by the first
+    `gpurun secret set`; every server process must see the same file."""
     host: str = "127.0.0.1"
     """Address that `gpurun serve` listens on. A reverse proxy in front of it speaks TLS."""
     port: int = Field(default=8080, ge=0, le=65535)

@@ -22,6 +22,7 @@ from gpurun.adapters.images import NearestImages, RegistryImages
 from gpurun.adapters.local import LocalForge
 from gpurun.adapters.secrets import MemorySecrets
 from gpurun.adapters.store import PostgresStore, SqliteStore
+from gpurun.adapters.vault import GivenVault, KeyFile, StoredVault
 from gpurun.domain.errors import SecretRefused, UserError
 from gpurun.domain.pace import budget_of
 from gpurun.domain.secret import MIN_SECRET_CHARS
@@ -30,6 +31,7 @@ from gpurun.flow import failpoints
 from gpurun.flow.engine import AgentBundle, EngineServices, handlers, know_providers
 from gpurun.flow.facts import Links
 from gpurun.flow.intake import Intake
+from gpurun.flow.keep_secrets import keep_secrets_for_ever
 from gpurun.flow.publish import Publisher
 from gpurun.flow.seal import seal_for_ever
 from gpurun.flow.worker import Handler, Worker
@@ -43,6 +45,7 @@ from gpurun.ports.forge import Forge
 from gpurun.ports.provider import Provider
 from gpurun.ports.secrets import Secrets
 from gpurun.ports.store import Kind, Store
+from gpurun.ports.vault import Vault
 from gpurun.provider_kit import registry
 from gpurun.provider_kit.agent_zip import agent_zip
 from gpurun.provider_kit.boot import boot_script
@@ -89,6 +92,8 @@ class House:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(seal_for_ever, self.store, self.clock)
             tasks.start_soon(self.uplinks.keep, self.store, self.clock)
+            if self.app is not None:  # what a local run is given ends with its process
+                tasks.start_soon(keep_secrets_for_ever, self.store, self.clock, self.http.vault)
             await self.worker.run(stop)
             tasks.cancel_scope.cancel()
 
@@ -131,6 +136,11 @@ def local_home(settings: Settings) -> Path:
     return settings.state_dir or Path(os.getenv("XDG_STATE_HOME") or Path.home() / ".local/state") / "gpurun"
 
 
+def key_file(settings: Settings, folders: Folders) -> Path:
+    """Of the secrets in the database of that state folder."""
+    return settings.secrets_key_file or folders.state / "secrets.key"
+
+
 @asynccontextmanager
 async def open_server(settings: Settings) -> AsyncIterator[House]:
     """The house of `gpurun serve`."""
@@ -156,16 +166,19 @@ async def open_server(settings: Settings) -> AsyncIterator[House]:
 
 
 @asynccontextmanager
-async def open_local(settings: Settings, forge: LocalForge, *, state: Path | None = None) -> AsyncIterator[House]:
+async def open_local(
+    settings: Settings, forge: LocalForge, *, state: Path | None = None, given: Mapping[str, SecretStr] | None = None
+) -> AsyncIterator[House]:
     """The house of one `gpurun run`, with a state folder of its own or that of a run that is to be ended.
 
-    A server's database is not its own: it would carry out the server's work.
+    `given`: values of secrets, by name; they stay in memory. A server's database is not its own: it would carry out the
+    server's work.
     """
     settings = settings.model_copy(update={"database_url": SecretStr("")})
     home = local_home(settings)
     folders = Folders(state=state or home / "runs" / SystemChance().ulid(), cache=home).made()
     async with AsyncExitStack() as stack:
-        yield await open_house(stack, settings, folders, forge)
+        yield await open_house(stack, settings, folders, forge, given=given or {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,8 +206,15 @@ async def open_sources(settings: Settings) -> AsyncIterator[Sources]:
         yield Sources(hub=hub, images=images, clock=SystemClock())
 
 
-async def open_house(stack: AsyncExitStack, settings: Settings, folders: Folders, forge: Forge) -> House:
-    """Opens part by part; `stack` closes them in the other order."""
+async def open_house(
+    stack: AsyncExitStack,
+    settings: Settings,
+    folders: Folders,
+    forge: Forge,
+    *,
+    given: Mapping[str, SecretStr] | None = None,
+) -> House:
+    """Opens part by part; `stack` closes them in the other order. `given`: what runs get instead of kept secrets."""
     arm_failpoint(settings)
     clock, chance = SystemClock(), SystemChance()
     store = await stack.enter_async_context(open_store(settings, folders, clock, chance))
@@ -206,6 +226,8 @@ async def open_house(stack: AsyncExitStack, settings: Settings, folders: Folders
     secrets = (settings.webhook_secret, settings.webhook_secret_old)
     memory = keep_secret(MemorySecrets(), settings)
     maskers = Maskers(memory, store.install_secret)
+    keys = KeyFile(key_file(settings, folders))
+    vault: Vault = StoredVault(store, keys, memory) if given is None else GivenVault(given, memory)
     http = HttpServices(
         store=store,
         git=git,
@@ -213,6 +235,7 @@ async def open_house(stack: AsyncExitStack, settings: Settings, folders: Folders
         blobs=FolderBlobs(folders.state / "blobs"),
         clock=clock,
         maskers=maskers,
+        vault=vault,
         install_secret=store.install_secret,
         webhook_secrets=tuple(secret for secret in secrets if secret.get_secret_value()),
         public_url=settings.public_url.rstrip("/"),
@@ -236,7 +259,8 @@ async def open_house(stack: AsyncExitStack, settings: Settings, folders: Folders
         install_secret=store.install_secret,
         agent=AgentBundle(path=str(agent.path), sha256=agent.sha256, boot_script=boot_script()),
         slots={"docker": settings.docker_max_runs},
-        masks=maskers.values,
+        vault=vault,
+        masker=http.masker,
         stream_bytes={StreamName.LOG: http.log_quota_bytes, StreamName.METRICS: http.metrics_quota_bytes},
     )
     links = links_of(settings, forge)
@@ -244,7 +268,7 @@ async def open_house(stack: AsyncExitStack, settings: Settings, folders: Folders
     budget = budget_of(settings.github_writes_per_hour)
     steps: dict[Kind, Handler] = {
         Kind.INBOX: Intake(store=store, forge=forge, chance=chance, budget=budget),
-        Kind.PUBLICATION: Publisher(store=store, forge=forge, links=links, hide=hide, budget=budget),
+        Kind.PUBLICATION: Publisher(store=store, forge=forge, links=links, hide=hide, learn=vault.learn, budget=budget),
         **handlers(services),
     }
     await uplinks.look(store)

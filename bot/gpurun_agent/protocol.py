@@ -37,6 +37,7 @@ The spec, answer of `claim`:
     source                   40-hex commit id; empty: no source
     setup, run               shell text; an empty one is skipped
     env                      repeated, `NAME=value`
+    secret                   repeated, `NAME=value`: the same, and never shown
     masks                    grows with the secrets that the bot knows of
     mask                     repeated, bytes to be masked in the log wherever they stand (at least 6): every form of
                              every secret, because the bot alone knows how to spell them

@@ -48,6 +48,7 @@ class Spec:
         self.setup = ""
         self.run = ""
         self.env: list[tuple[str, str]] = []
+        self.secrets: list[tuple[str, str]] = []
         self.mask: list[bytes] = []
         self.models: dict[int, Model] = {}
         self.artifacts: list[str] = []
@@ -68,10 +69,10 @@ class Spec:
             setattr(self, name, text)
         elif name in ("number", "max_duration_s", "log_quota"):
             setattr(self, name, int(text))
-        elif name == "env":
+        elif name in ("env", "secret"):
             key, equals, content = text.partition("=")
             if key and equals:
-                self.env.append((key, content))
+                (self.env if name == "env" else self.secrets).append((key, content))
         elif name == "model":
             index, name, revision, target = text.split("\0")
             self.models[int(index)] = Model(int(index), name, revision, target)

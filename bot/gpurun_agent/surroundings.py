@@ -43,7 +43,7 @@ class Surroundings:
             os.makedirs(folder, exist_ok=True)
 
     def job_env(self, spec: Spec) -> dict[str, str]:
-        """The image's environment, our defaults where it has no say, the plan's own, and what we promise."""
+        """The image's environment, our defaults where it is silent, the plan's own, its secrets, and our promises."""
         env = dict(self.image_env)
         home = env.get("HOME", "")
         if not (home and os.path.isdir(home) and os.access(home, os.W_OK)):
@@ -52,6 +52,7 @@ class Surroundings:
         env["HF_HOME"] = self.hub
         env["HF_HUB_OFFLINE"] = "1"
         env.update(spec.env)
+        env.update(spec.secrets)
         env["GPURUN"] = "1"
         env["GPURUN_ATTEMPT"] = str(spec.number)
         return env

@@ -314,6 +314,29 @@ def _copy(source: socket.socket, target: socket.socket, limit: int) -> None:
             limit -= len(piece)
 
 
+def test_secrets_come_from_a_file_and_show_as_stars(desk):
+    """Both in the terminal and in what is kept of the run; the file itself is not there."""
+    value = "canary /value-91"
+    say = "import base64, os, sys; v = os.environ['APP_KEY']; print(len(v), v, base64.b64encode(v.encode()).decode())"
+    run = f'ls -a; env | grep -c OTHER; python3 -c "{say}"; echo "$APP_KEY" >&2'
+    desk.jobs(smoke={"run": run, "secrets": ["APP_KEY"]})
+    (desk.checkout / ".env").write_text(f"APP_KEY='{value}'\nOTHER=not-wanted-here\n")
+    code, out, err = desk.run("smoke")
+    assert code == 0, err
+    assert "1 name of the file is ignored" in out + err
+    assert f"16 {'*' * 16} {'*' * 22}" in out
+    assert ".env" not in out.split()
+    for shown in (out, err, *(file.read_bytes().decode("latin-1") for file in desk.home.rglob("*.db*"))):
+        assert "canary" not in shown
+        assert "Y2FuYXJ5" not in shown
+        assert "not-wanted-here" not in shown
+    other = desk.checkout / "other.env"
+    other.write_text("APP_KEY=another-value\n")
+    code, out, err = desk.run("smoke", "--env-file", str(other))
+    assert (code, "13 *************" in out) == (0, True), out + err
+    assert "other.env" not in out.split()
+
+
 def test_a_registry_that_is_down_is_tried_again_until_ctrl_c(desk):
     name = f"127.0.0.1:{free_port()}/gpurun-test/python"
     desk.image = f"{name}@sha256:{'0' * 64}"

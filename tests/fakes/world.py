@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 
 from pydantic import SecretStr
 
+from gpurun.adapters.secrets import MemorySecrets
+from gpurun.adapters.vault import GivenVault
 from gpurun.domain.publication import Publication, PublicationKind, PublicationState
 from gpurun.domain.run import Attempt, AttemptState, AuditEntry, Run, RunState, Verdict
 from gpurun.domain.stream import StreamName
@@ -15,7 +17,9 @@ from gpurun.flow.engine import AgentBundle, EngineServices, handlers, know_provi
 from gpurun.flow.failpoints import Crash
 from gpurun.flow.worker import LEASE, Handler, Worker
 from gpurun.ports.store import Kind, Lease, Store, Tx
+from gpurun.ports.vault import Vault
 from gpurun.run.tokens import claim_token
+from gpurun.telemetry.redact import Masker
 from tests.fakes.clock import FakeChance, FakeClock
 from tests.fakes.cloud import FakeCloud
 from tests.fakes.parts import FakeAgents, FakeGit, FakeHub, FakeImages, FakeUplinks, SourceOnlyForge
@@ -49,6 +53,7 @@ class World:
     images: FakeImages = field(default_factory=lambda: FakeImages({IMAGE}))
     forge: SourceOnlyForge = field(default_factory=SourceOnlyForge)
     uplinks: FakeUplinks = field(default_factory=FakeUplinks)
+    vault: Vault = field(default_factory=lambda: GivenVault({}, MemorySecrets()))
     agents: FakeAgents = field(init=False)
     worker: Worker = field(init=False)
     more: dict[str, FakeCloud] = field(default_factory=dict)
@@ -102,9 +107,13 @@ class World:
             install_secret=SECRET,
             agent=AgentBundle(path="/agent.pyz", sha256="b" * 64, boot_script="exit 0"),
             slots=self.slots,
-            masks=lambda attempt: (SecretStr(claim_token(SECRET, attempt.id)),),
+            vault=self.vault,
+            masker=self._masker,
             stream_bytes={StreamName.LOG: 1_000_000, StreamName.METRICS: 1_000_000},
         )
+
+    async def _masker(self, attempt: Attempt) -> Masker:
+        return Masker([SecretStr(claim_token(SECRET, attempt.id))])
 
     async def start(
         self, run_id: str = "01kdrun0000000000000000001", config_text: str | None = CONFIG, *, folder: str = ""

@@ -8,11 +8,12 @@ from gpurun.domain.secret import require_maskable
 
 
 class MemorySecrets:
-    """`ports.secrets.Secrets`. Another process does not know these values, and they are gone with this one."""
+    """`ports.secrets.Secrets`. What another process knows, this one learns from the vault (`ports.vault`)."""
 
     def __init__(self) -> None:
         self._own: dict[str, SecretStr] = {}
         self._of: dict[str, dict[str, SecretStr]] = {}
+        self._unknown: set[str] = set()
         self._total = 0
 
     def register(self, value: SecretStr, *, attempt_id: str = "") -> None:
@@ -22,11 +23,28 @@ class MemorySecrets:
             known[value.get_secret_value()] = value
             self._total += 1
 
+    def cannot_know(self, attempt_id: str) -> None:
+        self._unknown.add(attempt_id)
+
+    def is_unknown(self, attempt_id: str) -> bool:
+        return attempt_id in self._unknown
+
+    def forget(self, attempt_id: str) -> None:
+        self._unknown.discard(attempt_id)
+        if self._of.pop(attempt_id, None):
+            self._total += 1
+
+    def attempts(self) -> frozenset[str]:
+        return frozenset(self._of) | self._unknown
+
     def of_attempt(self, attempt_id: str) -> tuple[SecretStr, ...]:
         return tuple(self._of.get(attempt_id, {}).values())
 
     def everything(self) -> tuple[SecretStr, ...]:
-        return (*self._own.values(), *(value for known in self._of.values() for value in known.values()))
+        once = dict(self._own)
+        for known in self._of.values():
+            once.update(known)
+        return tuple(once.values())
 
     def version(self, attempt_id: str) -> int:
         return len(self._of.get(attempt_id, ()))

@@ -73,7 +73,8 @@ def existing() -> str | Path:
     place = where()
     if isinstance(place, Path) and not place.is_file():
         raise UserError(
-            f"There is no database {place}.", hint="Set GPURUN_STATE_DIR or GPURUN_DATABASE_URL as for the server."
+            f"There is no database {place}.",
+            hint="Set GPURUN_STATE_DIR or GPURUN_DATABASE_URL as for the server. `gpurun db upgrade` makes a new one.",
         )
     return place
 

@@ -53,13 +53,24 @@ def cli() -> None:
     type=click.Path(file_okay=False, path_type=Path),
     help="Write artifacts into this folder. Default: one of the run's own, which is named at the end.",
 )
+@click.option(
+    "--env-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Values of the job's secrets, NAME=value a line. Default: .env at the top of the checkout.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object; the log goes to stderr.")
-def run(job: str, checkout: Path, artifacts: Path | None, as_json: bool) -> None:  # noqa: FBT001 (click passes flags like this)
+def run(
+    job: str,
+    checkout: Path,
+    artifacts: Path | None,
+    env_file: Path | None,
+    as_json: bool,  # noqa: FBT001 (click passes flags like this)
+) -> None:
     """Run JOB of this checkout in a container, without GitHub."""
     try:
         from gpurun.cli.run import Output, Wish, run_job
 
-        wish = Wish(job=job, checkout=checkout, artifacts_dir=artifacts)
+        wish = Wish(job=job, checkout=checkout, artifacts_dir=artifacts, env_file=env_file)
         sys.exit(run_job(wish, Output.JSON if as_json else Output.PEOPLE))
     except KeyboardInterrupt:  # while it was still loading
         sys.exit(130)
@@ -176,6 +187,51 @@ def completion(shell: str) -> None:
     from gpurun.cli.completion import script
 
     click.echo(script(shell), nl=False)
+
+
+@cli.group()
+def secret() -> None:
+    """Secrets of repositories, for jobs that name them. Works while the server runs."""
+
+
+_REPO = click.option("--repo", required=True, metavar="OWNER/NAME", help="The repository whose jobs get it.")
+
+
+@secret.command("set")
+@click.argument("name")
+@_REPO
+def secret_set(name: str, repo: str) -> None:
+    """Keep a value under NAME: asked for without showing it, or read from stdin when that is no terminal."""
+    from gpurun.cli.secret import set_secret
+
+    sys.exit(set_secret(name, repo))
+
+
+@secret.command("list")
+@_REPO
+def secret_list(repo: str) -> None:
+    """Names, when and by whom they were set, never values. Exit 1 when one cannot be read any more."""
+    from gpurun.cli.secret import list_secrets
+
+    sys.exit(list_secrets(repo))
+
+
+@secret.command("rm")
+@click.argument("name")
+@_REPO
+def secret_rm(name: str, repo: str) -> None:
+    """Remove NAME. Runs that have it keep it until they end."""
+    from gpurun.cli.secret import remove_secret
+
+    sys.exit(remove_secret(name, repo))
+
+
+@secret.command("rotate")
+def secret_rotate() -> None:
+    """Make a new key and seal every secret with it. May be stopped at any time and done again."""
+    from gpurun.cli.secret import rotate
+
+    sys.exit(rotate())
 
 
 def main() -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 import anyio
 
 from gpurun.adapters.local import LocalForge
-from gpurun.adapters.local.checkout import LocalState
+from gpurun.adapters.local.checkout import ENV_FILE, LocalState
 from gpurun.cli.an_engine import get_an_engine
 from gpurun.cli.artifacts import usable_folder, write_artifacts
+from gpurun.cli.envfile import given_secrets, ignored_note
 from gpurun.cli.environment import read_settings
 from gpurun.cli.follow import carry_out
 from gpurun.cli.interrupts import Interrupted, Interrupts, listening
@@ -65,6 +66,8 @@ class Wish:
     checkout: Path
     artifacts_dir: Path | None
     """None: in the state folder of the run."""
+    env_file: Path | None = None
+    """None: `.env` at the top of the checkout, when it is there."""
 
 
 class BrokenFile(UserError):
@@ -137,16 +140,21 @@ async def _clear_leftovers(settings: Settings, screen: Screen) -> None:
 async def _request_and_run(wish: Wish, settings: Settings, screen: Screen, interrupts: Interrupts) -> int:
     if wish.artifacts_dir is not None:
         usable_folder(wish.artifacts_dir)
-    forge = LocalForge(wish.checkout)
+    forge = LocalForge(wish.checkout, private=wish.env_file)
     async with interrupts.ending_at(1, NOTHING_RAN):
         state = await forge.checkout_state()
         sha = await forge.snapshot() if state.dirty else state.sha
         request = await local_request(forge, state, sha, wish.job)
+    job = load(request.config_text or "").jobs[request.job]
+    env_file = wish.env_file or state.top / ENV_FILE
+    given = given_secrets(wish.job, job.secrets, env_file, must_exist=wish.env_file is not None)
     screen.starts(wish.job, state, sha)
-    async with open_local(settings, forge) as house:
+    if note := ignored_note(given, wish.job):
+        screen.notes(note)
+    async with open_local(settings, forge, given=given.values) as house:
         keep_out_of_log(house.hide)
         async with interrupts.ending_at(1, NOTHING_RAN):
-            await require_room(house, load(request.config_text or "").jobs[request.job].needs())
+            await require_room(house, job.needs())
             run_id = await request_run(house.store, house.chance, request)
         facts = await carry_out(house, run_id, screen, interrupts=interrupts)
         artifacts_dir = ""

@@ -14,9 +14,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, PlainValidator, WithJsonSchema
 
 from gpurun.domain.command import RESERVED_WORDS
+from gpurun.domain.environment import is_reserved
 from gpurun.domain.errors import PinNotFound
 from gpurun.domain.ids import HubRef, ImageRef, ImageTag, JobName, Revision
 from gpurun.domain.quantity import GpuNeed, duration_s, gpu_need, least_cpus, least_size_mib, quoted, size_mib
+from gpurun.domain.secret import name_fault
 
 MAX_ENV_VALUE_BYTES = 64 * 1024
 MAX_GLOB_CHARS = 200
@@ -31,9 +33,6 @@ MAX_RETRY_ATTEMPTS = 5
 _HEX40 = re.compile(r"[0-9a-f]{40}")
 _MODEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
-_SECRET_NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,255}")
-_RESERVED_ENV = frozenset({"PATH", "GPURUN", "HF_HOME", "HF_HUB_OFFLINE"})
-_RESERVED_ENV_PREFIXES = ("LD_", "GITHUB_", "RUNPOD_", "DOCKER_", "GPURUN_")
 
 
 def _text(value: object) -> str:
@@ -111,17 +110,15 @@ def _env_name(text: str) -> str:
         raise ValueError(
             f"{quoted(text)} cannot be the name of a variable. Use letters, digits and '_', no digit first"
         )
-    if text.upper() in _RESERVED_ENV or text.upper().startswith(_RESERVED_ENV_PREFIXES):
+    if is_reserved(text):
         raise ValueError(f"{text} is reserved and cannot be set by a job. Choose another name")
     return text
 
 
 def _secret_name(text: str) -> str:
-    if not _SECRET_NAME.fullmatch(text):
-        raise ValueError(
-            f"{quoted(text)} cannot be the name of a secret. Use capital letters, digits and '_', no digit first"
-        )
-    return _env_name(text)
+    if told := name_fault(text):
+        raise ValueError(told.removesuffix("."))
+    return text
 
 
 def _env_value(text: str) -> str:

@@ -9,6 +9,7 @@ GpurunError
     NotByPolicy          the default branch's `policy` forbids what a job asks for
     PinNotFound          a commit, image or model revision that does not exist or does not match
     SecretRefused        a value that could not be kept out of logs, and so is not taken
+    SecretUnavailable    a secret that a job names is not set, or cannot be read any more
   Transient              try again; `retry_after_s` when the other side said so
     ForgeUnavailable  HubUnavailable  RegistryUnavailable  ProviderUnavailable  SourceUnavailable
       ForgeLimited       the forge did nothing, and wants to be left alone for a while
@@ -94,6 +95,10 @@ class PinNotFound(UserError):
 
 class SecretRefused(UserError):
     """A value that could not be kept out of logs is not taken as a secret."""
+
+
+class SecretUnavailable(UserError):
+    """A run does not get a secret that its job names; the message names it and its repository."""
 
 
 class Transient(GpurunError):

@@ -68,6 +68,7 @@ class ResultKind(StrEnum):
     PREEMPTED = "preempted"
     LOST = "lost"
     CANCELLED = "cancelled"
+    REFUSED = "refused"
 
 
 class Phase(StrEnum):

@@ -1,15 +1,85 @@
-"""Which values can be kept out of what people see."""
+"""Secrets of repositories: which names and values can be taken, and how a value is kept."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass, field
+from datetime import datetime
+
 from pydantic import SecretStr
 
+from gpurun.domain.environment import is_reserved
 from gpurun.domain.errors import SecretRefused
+from gpurun.domain.quantity import quoted
 
 MIN_SECRET_CHARS = 6
 """Shorter ones stand in every log by chance: masking them would eat it."""
 MAX_SECRET_BYTES = 48 * 1024
 """As GitHub allows for its own (https://docs.github.com/actions/reference/security/secrets, 2026-01)."""
+MAX_TOGETHER_BYTES = 512 * 1024
+"""Of all values of one job: Linux gives a new program a quarter of its stack limit for them, 2 MiB by default."""
+
+_NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,255}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sealed:
+    """A value that only a key of the key file opens, and only in its place."""
+
+    key_id: str
+    data: bytes = field(repr=False)
+    """Nonce and ciphertext."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptSecret:
+    """One version of a secret. Versions never change but for the key that they are sealed with."""
+
+    id: str
+    repo: str
+    """`owner/name` in lower case, as `secret_scope` gives it."""
+    name: str
+    sealed: Sealed
+    set_at: datetime
+    set_by: str
+    replaced_at: datetime | None = None
+    """When a newer version, or a removal, took its place. It stays while an attempt may hold it."""
+    repo_id: int | None = None
+    """Of the repository whose run got it first. Another one that takes the name later gets nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenSecret:
+    """What an attempt gets."""
+
+    name: str
+    value: SecretStr
+    version: str = ""
+    """Of the kept secret; empty for one that nobody keeps."""
+
+
+def secret_scope(repo: str) -> str:
+    """The repository as secrets know it: names on GitHub do not differ by case alone."""
+    return repo.lower()
+
+
+def name_fault(name: str) -> str:
+    """Why a secret cannot have this name, in a sentence; empty when it can."""
+    if not _NAME.fullmatch(name):
+        return f"{quoted(name)} cannot be the name of a secret. Use capital letters, digits and '_', no digit first."
+    if is_reserved(name):
+        return f"{name} is reserved and cannot be set by a job. Choose another name."
+    return ""
+
+
+def require_settable(value: SecretStr) -> None:
+    """Raises SecretRefused for what no environment variable can hold, or nobody can mask."""
+    require_maskable(value)
+    if "\0" in value.get_secret_value():
+        raise SecretRefused(
+            "A secret becomes an environment variable, which cannot hold a NUL byte.",
+            hint="Encode it, with base64 for example, and let the job decode it.",
+        )
 
 
 def require_maskable(value: SecretStr) -> None:

@@ -43,7 +43,6 @@ from gpurun.run.decide_attempt import (
 )
 from gpurun.run.tokens import claim_token
 from gpurun.telemetry.last_log import LastLog, log_to_append, metrics_to_append, read_last_log
-from gpurun.telemetry.redact import Masker
 from gpurun.telemetry.told import result_of
 
 log = structlog.get_logger()
@@ -334,7 +333,8 @@ class AttemptSteps:
             )
         except GpurunError:
             return LastWords("", "")  # nice to have; never in the way of the end
-        return _last_words(Masker(self._s.masks(attempt)).mask(_whole_lines(log)), attempt.id)
+        masker = await self._s.masker(attempt)
+        return _last_words(masker.mask(_whole_lines(log)), attempt.id)
 
     async def _last_log(self, attempt: Attempt) -> tuple[LastLog, LeftBehind]:
         """Nothing where the provider has nothing or does not answer: the end must not wait for it."""
@@ -350,7 +350,7 @@ class AttemptSteps:
         except GpurunError as error:
             log.warning("last_log_not_read", attempt=attempt.id, error=str(error))
             return LastLog(), LeftBehind()
-        mask = Masker(self._s.masks(attempt)).mask
+        mask = (await self._s.masker(attempt)).mask
         last = await to_thread.run_sync(lambda: read_last_log(printed, attempt.id, mask))
         return last, LeftBehind(None if last.end is None else result_of(last.end, mask))
 

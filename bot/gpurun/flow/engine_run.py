@@ -18,6 +18,7 @@ from gpurun.domain.errors import (
     NotByPolicy,
     PinNotFound,
     Refused,
+    SecretUnavailable,
     Transient,
     UserError,
 )
@@ -60,12 +61,16 @@ from gpurun.run.decide_run import (
 from gpurun.run.names import attempt_name
 from gpurun.run.timers import DEADLINE_SPARE, PREPARE_LIMIT, WATCH_RUN
 from gpurun.run.tokens import claim_token, token_sha256
+from gpurun.run.trust import NO_SECRETS, may_hold_secrets
 
 ASK_FOR_LESS = "Ask for less under `resources` in `.gpurun.yml`, or have gpurun run on a machine that has it."
 
 CONFIG_NAME = ".gpurun.yml"
 MAX_FAULTS = 50
 """Of one file that are told; GitHub takes as many annotations at a time."""
+
+_REASONS: Mapping[type[UserError], str] = {PinNotFound: "pin", NotByPolicy: "policy", SecretUnavailable: "secret"}
+"""What a run was refused for, in a word; `config` for the rest."""
 
 Change = Callable[[Run, datetime], Run]
 """What pins do to the row."""
@@ -172,6 +177,7 @@ class RunSteps:
         errors: tuple[Exception, ...] = ()
         try:
             job = _allowed(run)
+            await self._require_secrets(run, job)
             pins, errors = await self._resolved(run, job)
             _raise_refusal(errors)
             _wait_longest(errors)
@@ -198,6 +204,14 @@ class RunSteps:
         _save(tx, run, row, lease)
         kept = go_on(tx, lease)
         return _GoingOn() if kept is None else self._apply(tx, kept, None)
+
+    async def _require_secrets(self, run: Run, job: Job) -> None:
+        """Said before anything is fetched; the claim asks again. Raises SecretUnavailable."""
+        if not job.secrets:
+            return
+        if not may_hold_secrets(run):
+            raise SecretUnavailable(NO_SECRETS)
+        await self._s.vault.check(run.repo, job.secrets)
 
     async def _resolved(self, run: Run, job: Job) -> tuple[Pins, tuple[Exception, ...]]:
         """Commit, image and the next model at the same time: the pins with those that went well, and what did not."""
@@ -496,9 +510,7 @@ def _why_refused(error: GpurunError) -> Change:
                 faults=tuple(_fault(one, row.folder) for one in faults[:MAX_FAULTS]),
             )
         case UserError():
-            reason = "config"
-            if isinstance(error, PinNotFound | NotByPolicy):
-                reason = "pin" if isinstance(error, PinNotFound) else "policy"
+            reason = next((word for kind, word in _REASONS.items() if isinstance(error, kind)), "config")
             told = _sentences(error)
             return lambda row, now: end(row, Verdict.REFUSED, now, reason=reason, detail=told)
         case _:

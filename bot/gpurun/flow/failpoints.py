@@ -84,6 +84,8 @@ PUBLISH_FORBIDDEN = "publish.forbidden"
 PUBLISH_SUSPENDED = "publish.suspended"
 PUBLISH_COMMIT = "publish.commit"
 PUBLISH_RELEASE = "publish.release"
+# secrets
+SECRETS_FORGET = "secrets.forget"
 # audit
 SEAL = "audit.seal"
 

@@ -6,7 +6,7 @@ posted before posting again. A PATCH may be repeated, so it needs no announcemen
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -48,6 +48,10 @@ class Body:
     check: Check | None = None
 
 
+async def _nothing_to_learn(attempt_id: str) -> None:
+    """Nobody else gives secrets."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publisher:
     """Handler of `publication` rows."""
@@ -57,6 +61,8 @@ class Publisher:
     links: Links
     hide: Callable[[str], str] = str
     """Puts stars over secrets; the last thing that happens to a text."""
+    learn: Callable[[str], Awaitable[None]] = _nothing_to_learn
+    """Asked for each attempt that a text is about: `hide` knows its secrets afterwards."""
     budget: Budget = DEFAULT
     """Of each installation."""
 
@@ -201,7 +207,10 @@ class Publisher:
         )
 
     async def _facts(self, row: Publication) -> RunFacts:
-        return await self.store.read(lambda tx: gather(tx, row.run_id, self.links))
+        facts = await self.store.read(lambda tx: gather(tx, row.run_id, self.links))
+        for attempt in facts.attempts:
+            await self.learn(attempt.id)
+        return facts
 
     async def _sha(self, row: Publication) -> CommitSha:
         return (await self._facts(row)).run.sha

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-
-from pydantic import SecretStr
 
 from gpurun.domain.errors import Bug
 from gpurun.domain.run import Attempt, AuditEntry
@@ -17,7 +15,9 @@ from gpurun.ports.forge import Forge
 from gpurun.ports.provider import Provider
 from gpurun.ports.store import Store
 from gpurun.ports.uplink import Uplinks
+from gpurun.ports.vault import Vault
 from gpurun.run.names import owned_prefix
+from gpurun.telemetry.redact import Masker
 
 CALL_TIMEOUT_S = 30.0
 """Below the lease, so that a call never outlives it."""
@@ -55,8 +55,9 @@ class EngineServices:
     agent: AgentBundle
     slots: Mapping[str, int]
     """Instances at a time, by provider. A provider without an entry has none."""
-    masks: Callable[[Attempt], tuple[SecretStr, ...]]
-    """The secrets of an attempt that must never be shown."""
+    vault: Vault
+    masker: Callable[[Attempt], Awaitable[Masker]]
+    """Hides what an attempt was given, whichever process gave it."""
     stream_bytes: Mapping[StreamName, int]
     """What is kept of each stream of an attempt."""
 

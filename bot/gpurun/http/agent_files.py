@@ -84,7 +84,7 @@ class Artifacts:
         """Takes bytes at `offset`; the file is collected when its last byte is there and its hash is right."""
         caller = await running_caller(self._services.store, scope)
         # its name is shown
-        path = self._services.maskers.of(caller.attempt).text(artifact_path(rest))
+        path = (await self._services.masker(caller.attempt)).text(artifact_path(rest))
         query = parameters(scope)
         offset, size, sha256 = number(query, "offset"), number(query, "size"), query.get("sha256", "")
         if not _SHA256.fullmatch(sha256):

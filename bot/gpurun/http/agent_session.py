@@ -13,6 +13,7 @@ from gpurun.domain.errors import Revoked
 from gpurun.domain.run import Attempt, AuditEntry, Phase, Result
 from gpurun.http.asgi import Refusal, answer, read_body
 from gpurun.http.callers import Caller, bearer, caller_of, require_wanted, running_caller
+from gpurun.http.handout import given_secrets, hand_out, names_of
 from gpurun.http.services import HttpServices
 from gpurun.http.spec import build_spec, masks_fields, orders
 from gpurun.ports.store import Tx
@@ -34,12 +35,14 @@ _LANDED = re.compile(r"landed\.([a-z0-9_.]{1,40})")
 async def claim(services: HttpServices, scope: Scope, receive: Receive, send: Send) -> None:
     """The spec for the first boot that asks, and for the same boot again; 410 for every other."""
     who = bearer(scope)
-    attempt = await services.store.read(lambda tx: who.claims(tx.attempt(who.attempt_id)))
+    asking = await services.store.read(lambda tx: caller_of(tx, who.claims(tx.attempt(who.attempt_id))))
+    attempt = asking.attempt
     fields = await _records(scope, receive)
     boot_id = text_of(fields.get("boot_id", b""))
     if not _BOOT_ID.fullmatch(boot_id):
         raise Refusal(400, "A boot_id of 1 to 128 visible ASCII characters is needed.")
     token = tokens.run_token(services.install_secret, attempt.id, boot_id)
+    secrets = await given_secrets(services, asking)  # registered: what follows is masked with them
     masker = services.maskers.of(replace(attempt, boot_id=boot_id))
     landed, shown_id = _landed(fields, masker), masker.text(boot_id)
 
@@ -49,9 +52,11 @@ async def claim(services: HttpServices, scope: Scope, receive: Receive, send: Se
         sha256 = tokens.token_sha256(token)
         if not tx.set_claimed(before.id, boot_id=boot_id, token_sha256=sha256, landed=landed):
             raise Revoked("Another boot has claimed this attempt.")
+        hand_out(tx, asking, secrets)
         tx.saw(before.id, phase=Phase.SOURCE)  # what every agent does next: a request less in the way of it
         if before.claimed_at is None:
-            tx.audit(_entry(tx, before, "attempt_claimed", {"boot_id": shown_id, "agent": landed.get("agent")}))
+            data = {"boot_id": shown_id, "agent": landed.get("agent"), **names_of(secrets)}
+            tx.audit(_entry(tx, before, "attempt_claimed", data))
         after = tx.attempt(before.id)
         assert after is not None
         return caller_of(tx, after)
@@ -69,6 +74,7 @@ async def claim(services: HttpServices, scope: Scope, receive: Receive, send: Se
         token=SecretStr(token),
         cancel=caller.cancel,
         log_quota_bytes=services.log_quota_bytes,
+        secrets=secrets,
         needles=services.maskers.of(caller.attempt).needles,
         masks_version=version,
     )
@@ -79,6 +85,7 @@ async def tell_masks(services: HttpServices, scope: Scope, receive: Receive, sen
     """What the agent masks from now on, all of it."""
     del receive
     caller = await running_caller(services.store, scope)
+    await services.vault.learn(caller.attempt.id)
     version = services.maskers.version(caller.attempt.id)
     fields = masks_fields(services.maskers.of(caller.attempt).needles, version)
     told = [*fields, *orders(caller.attempt, cancel=caller.cancel)]
@@ -110,7 +117,8 @@ async def finish(services: HttpServices, scope: Scope, receive: Receive, send: S
     """Sets the result once. Saying it again is fine; saying something else later is only audited."""
     who = bearer(scope)
     attempt = await services.store.read(lambda tx: who.runs(tx.attempt(who.attempt_id)))
-    told = result_of(await _records(scope, receive), lambda said: services.maskers.of(attempt).mask(said))
+    masker = await services.masker(attempt)
+    told = result_of(await _records(scope, receive), masker.mask)
 
     def write(tx: Tx) -> Attempt:
         now = who.runs(tx.attempt(who.attempt_id))

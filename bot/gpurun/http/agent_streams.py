@@ -73,6 +73,7 @@ class StreamAppends:
         if attempt is None:
             attempt = await self._services.store.read(lambda tx: who.runs(tx.attempt(who.attempt_id)))
             require_wanted(attempt)
+            await self._services.vault.learn(attempt.id)  # another process may have answered its claim
             self._known[who] = attempt
             if len(self._known) > MAX_KNOWN:
                 self._known.popitem(last=False)

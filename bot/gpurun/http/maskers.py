@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from gpurun.domain.run import Attempt
 from gpurun.ports.secrets import Secrets
 from gpurun.run.tokens import attempt_tokens
-from gpurun.telemetry.redact import Masker
+from gpurun.telemetry.redact import EverythingMasker, Masker
 
 MAX_MASKERS = 4096
 IDLE_S = 600.0
@@ -40,11 +40,13 @@ class Maskers:
         """Last used last."""
 
     def of(self, attempt: Attempt) -> Masker:
-        """Masks its tokens and every secret that is registered for it by now."""
+        """Masks its tokens and every secret that is registered for it by now; everything, when one cannot be known."""
+        if self._secrets.is_unknown(attempt.id):
+            return EverythingMasker(self._values(attempt))
         kept, version = self._known.get(attempt.id), self._secrets.version(attempt.id)
         now = self._monotonic()
         if kept is None or (kept.boot_id, kept.version) != (attempt.boot_id, version):
-            kept = self._known[attempt.id] = _Kept(attempt.boot_id, version, Masker(self.values(attempt)), now)
+            kept = self._known[attempt.id] = _Kept(attempt.boot_id, version, Masker(self._values(attempt)), now)
         kept.used_at = now
         self._known.move_to_end(attempt.id)
         self._let_go(now)
@@ -57,7 +59,7 @@ class Maskers:
                 return
             del self._known[oldest]
 
-    def values(self, attempt: Attempt) -> tuple[SecretStr, ...]:
+    def _values(self, attempt: Attempt) -> tuple[SecretStr, ...]:
         """Its tokens, and the secrets that are registered for it by now."""
         return (*attempt_tokens(self._install_secret, attempt), *self._secrets.of_attempt(attempt.id))
 

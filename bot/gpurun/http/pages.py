@@ -105,7 +105,7 @@ class Pages:
         """The whole page."""
         run, attempt = await self._opened(request)
         text, offset = await self._log_end(run, attempt)
-        text = self._hide(attempt)(text)
+        text = (await self._hide(attempt))(text)
         view = await self._view(run, attempt)
         return self._html("run.html", self._links(request, run, attempt) | {"view": view, "text": text, "next": offset})
 
@@ -118,7 +118,7 @@ class Pages:
         """What came after `offset`, as JSON for the page's script."""
         run, _ = await self._opened(request)
         piece = await self._piece(run, _number(request), _offset(request))
-        hide = self._hide(piece.attempt)
+        hide = await self._hide(piece.attempt)
         facts = {
             "text": hide(piece.text),
             "partial": hide(clean(piece.partial)),
@@ -138,7 +138,7 @@ class Pages:
             body = log_view.followed(self._store, self._services.clock, run.id, number, offset)
         else:
             body = log_view.cleaned(self._store, run.id, number, offset)
-        return _text_stream(log_view.hidden(body, self._hide(attempt)))
+        return _text_stream(log_view.hidden(body, await self._hide(attempt)))
 
     async def run_log_raw(self, request: Request) -> Response:
         """The stored bytes as they are."""
@@ -164,9 +164,9 @@ class Pages:
         body = self._services.blobs.open(artifact.blob)
         return StreamingResponse(body, media_type="application/octet-stream", headers=headers)
 
-    def _hide(self, attempt: Attempt | None) -> Callable[[str], str]:
+    async def _hide(self, attempt: Attempt | None) -> Callable[[str], str]:
         """Cleaning may join what escapes kept apart."""
-        return str if attempt is None else self._services.maskers.of(attempt).text
+        return str if attempt is None else (await self._services.masker(attempt)).text
 
     async def _opened(self, request: Request) -> tuple[Run, Attempt | None]:
         """The run that the key opens and the attempt asked for. A wrong key is answered like an unknown run."""

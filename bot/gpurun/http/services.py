@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 
 from pydantic import SecretStr
 
+from gpurun.domain.run import Attempt
 from gpurun.http.maskers import Maskers
 from gpurun.ports.bytes import Blobs, Git, Hub
 from gpurun.ports.clock import Clock
 from gpurun.ports.store import Store
+from gpurun.ports.vault import Vault
+from gpurun.telemetry.redact import Masker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +25,7 @@ class HttpServices:
     blobs: Blobs
     clock: Clock
     maskers: Maskers
+    vault: Vault
     install_secret: bytes = field(repr=False)
     """The key that tokens of attempts are derived from."""
     webhook_secrets: tuple[SecretStr, ...]
@@ -32,3 +36,8 @@ class HttpServices:
     """86,400 lines, a day, of 3 KB."""
     artifacts_quota_bytes: int = 1024 * 1024 * 1024
     """Of one attempt together."""
+
+    async def masker(self, attempt: Attempt) -> Masker:
+        """Hides its tokens and what it was given, whichever process gave it."""
+        await self.vault.learn(attempt.id)
+        return self.maskers.of(attempt)

@@ -9,6 +9,7 @@ from pydantic import SecretStr
 
 from gpurun.domain.plan import Plan
 from gpurun.domain.run import Attempt
+from gpurun.domain.secret import GivenSecret
 from gpurun_agent import protocol
 
 Field = tuple[str, str | int]
@@ -21,10 +22,13 @@ def build_spec(
     token: SecretStr,
     cancel: bool,
     log_quota_bytes: int,
+    secrets: Iterable[GivenSecret],
     needles: Iterable[bytes],
     masks_version: int,
 ) -> bytes:
-    """The answer of `claim`. Holds the run token and every secret: never log it."""
+    """The answer of `claim`, and the only place where a value of a secret leaves the bot. Holds the run token too:
+    never log it.
+    """
     return protocol.encode(
         [
             ("token", token.get_secret_value()),
@@ -37,6 +41,7 @@ def build_spec(
             ("setup", plan.setup),
             ("run", plan.run),
             *(("env", f"{name}={value}") for name, value in plan.env),
+            *(("secret", f"{secret.name}={secret.value.get_secret_value()}") for secret in secrets),
             *masks_fields(needles, masks_version),
             *_models(plan),
             *(("artifact", pattern) for pattern in plan.artifacts),

@@ -44,7 +44,9 @@ def _refused(job: Job, name: JobName, policy: PolicyKeys) -> Iterator[str]:
     for secret in job.secrets:
         rule = (policy.secrets or {}).get(secret)
         if policy.secrets is not None and (rule is None or name not in rule.jobs):
-            yield f"The job {name} may not use the secret {secret}."
+            jobs = ", ".join([*(rule.jobs if rule else ()), name])
+            line = f"policy: {{secrets: {{{secret}: {{jobs: [{jobs}]}}}}}}"
+            yield f"The job {name} may not use the secret {secret}. `{line}` would let it."
     if policy.max.duration is not None and job.max_duration_s > policy.max.duration:
         yield f"`max_duration` is {job.max_duration_s} s, and {policy.max.duration} s is the most here."
     gpus = job.needs().gpus

@@ -22,12 +22,28 @@ class Secrets(Protocol):
         """
         ...
 
+    def cannot_know(self, attempt_id: str) -> None:
+        """That attempt holds a secret which nobody here can read: everything that it says is masked."""
+        ...
+
+    def is_unknown(self, attempt_id: str) -> bool:
+        """`cannot_know` was said of it."""
+        ...
+
+    def forget(self, attempt_id: str) -> None:
+        """An attempt that has nothing more to say. Silent when it is not known."""
+        ...
+
+    def attempts(self) -> frozenset[str]:
+        """Those of which something is known."""
+        ...
+
     def of_attempt(self, attempt_id: str) -> tuple[SecretStr, ...]:
         """Those of that attempt, oldest first."""
         ...
 
     def everything(self) -> tuple[SecretStr, ...]:
-        """The bot's own and those of all attempts."""
+        """The bot's own and those of all attempts, each value once."""
         ...
 
     def version(self, attempt_id: str) -> int:
@@ -35,5 +51,5 @@ class Secrets(Protocol):
         ...
 
     def total(self) -> int:
-        """Grows with each value of `everything`. Cheap."""
+        """Grows with each change of `everything`. Cheap."""
         ...

@@ -19,6 +19,7 @@ from gpurun.domain.pace import Pace
 from gpurun.domain.publication import Publication
 from gpurun.domain.run import Attempt, AuditEntry, Phase, ProviderAccount, Result, Run, Stray
 from gpurun.domain.stream import Artifact, Piece, StreamEnd, StreamName, Taken
+from gpurun.ports.vault import SecretRows
 
 T = TypeVar("T")
 
@@ -299,7 +300,17 @@ class AuditRows(Protocol):
 
 
 class Tx(
-    Leases, InboxRows, RunRows, AttemptRows, StreamRows, ProviderRows, PublicationRows, InstallRows, AuditRows, Protocol
+    Leases,
+    InboxRows,
+    RunRows,
+    AttemptRows,
+    StreamRows,
+    ProviderRows,
+    PublicationRows,
+    InstallRows,
+    SecretRows,
+    AuditRows,
+    Protocol,
 ):
     """One transaction."""
 

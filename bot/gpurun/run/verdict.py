@@ -11,7 +11,7 @@ _SAME_AGAIN = frozenset({"auth", "invalid"})
 """Reasons that would meet the second attempt too."""
 
 
-def verdict_of(result: Result, attempt: Attempt, run: Run) -> Verdict:
+def verdict_of(result: Result, attempt: Attempt, run: Run) -> Verdict:  # noqa: PLR0911 - one return a kind
     """The only table of results and verdicts. Green comes from `passed` alone."""
     match result.kind:
         case ResultKind.PASSED:
@@ -20,6 +20,8 @@ def verdict_of(result: Result, attempt: Attempt, run: Run) -> Verdict:
             return Verdict.FAILED
         case ResultKind.TIMEOUT:
             return Verdict.TIMEOUT
+        case ResultKind.REFUSED:
+            return Verdict.REFUSED
         case ResultKind.CANCELLED:
             if run.cancel_at is not None:
                 return Verdict.CANCELLED

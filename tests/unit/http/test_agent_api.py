@@ -15,6 +15,7 @@ from gpurun.adapters.store.attempts import AttemptTable
 from gpurun.domain.errors import PinNotFound, SourceUnavailable
 from gpurun.domain.offer import DiskUse
 from gpurun.domain.run import AttemptState, Phase, Result, ResultKind
+from gpurun.domain.secret import GivenSecret
 from gpurun.http.agent_files import artifact_path
 from gpurun.http.asgi import Refusal
 from gpurun.http.callers import SCOPE_ATTEMPT
@@ -52,6 +53,7 @@ async def ask_to_stop(world):
 def test_spec_says_the_whole_plan():
     spec = build_spec(
         PLAN, an_attempt(number=2), token=SecretStr("run-token"), cancel=False, log_quota_bytes=9,
+        secrets=[GivenSecret(name="HF_TOKEN", value=SecretStr("a=b\nc"))],
         needles=[b"secret-2", b"secret-1"], masks_version=3,
     )  # fmt: skip
     assert [(name, value.decode()) for name, value in protocol.decode(spec)] == [
@@ -67,6 +69,7 @@ def test_spec_says_the_whole_plan():
         ("run", "python -m app.smoke\necho done"),
         ("env", "EMPTY="),
         ("env", "SEED=0"),
+        ("secret", "HF_TOKEN=a=b\nc"),
         ("masks", "3"),
         ("mask", "secret-1"),
         ("mask", "secret-2"),

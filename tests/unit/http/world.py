@@ -12,6 +12,7 @@ import httpx
 from pydantic import SecretStr
 
 from gpurun.adapters.secrets import MemorySecrets
+from gpurun.adapters.vault import GivenVault
 from gpurun.domain.errors import PinNotFound, Transient
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.ids import CommitSha, ImageRef, JobName, RepoName, Revision, TreeSha
@@ -109,9 +110,10 @@ class OneModelHub:
 
 
 def services_over(store: Any, clock: Any, blobs: Any, *, secrets: Any = None, **changes: Any) -> HttpServices:
+    secrets = secrets or MemorySecrets()
     services = HttpServices(
         store=store, git=TarGit(), hub=OneModelHub(), blobs=blobs, clock=clock, install_secret=INSTALL_SECRET,
-        maskers=Maskers(secrets or MemorySecrets(), INSTALL_SECRET),
+        maskers=Maskers(secrets, INSTALL_SECRET), vault=GivenVault({}, secrets),
         webhook_secrets=(SecretStr(WEBHOOK_SECRET), SecretStr("")), public_url="http://gpurun.test",
         log_quota_bytes=1_000_000, artifacts_quota_bytes=10_000,
     )  # fmt: skip

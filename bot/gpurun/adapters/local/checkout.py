@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import shutil
@@ -16,6 +17,9 @@ from gpurun.domain.errors import SourceUnavailable, UserError
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.ids import BranchName, CommitSha, RepoName
 from gpurun.domain.repository import Listed, RepoFacts, nearest, worth_reading
+
+ENV_FILE = ".env"
+"""At the top of a checkout: values of secrets, for `gpurun run`."""
 
 _TIMEOUT_S = 25.0
 _ADD_TIMEOUT_S = 120.0
@@ -53,8 +57,10 @@ class Checkout:
     Raises UserError when there is no git checkout or no commit, SourceUnavailable when git fails or hangs.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, private: Path | None = None) -> None:
+        """`private`: one more file that stays out of snapshots, beside `.env` at the top."""
         self._folder = folder
+        self._private = private
         self._top: Path | None = None
 
     async def state(self) -> LocalState:
@@ -69,7 +75,7 @@ class Checkout:
             "--ignore-submodules=dirty",
         )
         status = await self._must(top, "--no-optional-locks", "status", "--porcelain=v2", *options)
-        headers, changed = _parsed(status.stdout)
+        headers, changed, untracked = _parsed(status.stdout)
         if headers["branch.oid"] == "(initial)":
             raise UserError(f"{top} has no commit yet.", hint="Commit your files, then run this again.")
         origin = await self._ask(top, "config", "--get", "remote.origin.url")
@@ -79,7 +85,7 @@ class Checkout:
             repo=RepoRef(installation_id=0, name=_repo_name(_text(origin), top), id=0),
             sha=CommitSha(headers["branch.oid"]),
             branch=None if branch == "(detached)" else branch,
-            dirty=changed,
+            dirty=tuple(name for name in changed if name not in untracked or name not in self._private_names(top)),
         )
 
     async def top(self) -> Path:
@@ -133,7 +139,8 @@ class Checkout:
         return (await self._ask(await self.top(), *argv, extra={"GIT_LITERAL_PATHSPECS": "0"})).code == 0
 
     async def snapshot(self, *, max_bytes: int) -> CommitSha:
-        """A commit on top of HEAD that holds the working tree, new files included and ignored ones not.
+        """A commit on top of HEAD that holds the working tree, new files included and ignored ones not. A file of
+        secrets that git does not track stays out of it.
 
         No branch, index or stash of the user changes; the commit is reached by nothing and `git gc` takes it away
         some weeks later. Equal files on an equal HEAD give an equal id. UserError when the changed files have more
@@ -147,8 +154,24 @@ class Checkout:
             extra = {"GIT_INDEX_FILE": str(index)}
             argv = ("-c", "advice.addEmbeddedRepo=false", "add", "--all", "--", ".")
             await self._must(state.top, *argv, extra=extra, timeout_s=_ADD_TIMEOUT_S)
+            await self._leave_out(state, extra)
             tree = _text(await self._must(state.top, "write-tree", extra=extra))
         return await self._commit(state, tree)
+
+    async def _leave_out(self, state: LocalState, extra: dict[str, str]) -> None:
+        """What HEAD has is no secret any more."""
+        for name in self._private_names(state.top):
+            if not (await self._must(state.top, "ls-tree", "--full-tree", state.sha, "--", name)).stdout:
+                argv = ("rm", "-q", "--cached", "--ignore-unmatch", "--", name)
+                await self._must(state.top, *argv, extra=extra)
+
+    def _private_names(self, top: Path) -> frozenset[str]:
+        """Relative to the top."""
+        names = {ENV_FILE}
+        if self._private is not None:
+            with contextlib.suppress(ValueError):  # it lies outside
+                names.add(str(self._private.resolve().relative_to(top.resolve())))
+        return frozenset(names)
 
     async def _copy_index(self, top: Path, index: Path) -> None:
         """The user's index spares hashing every unchanged file; without one git starts from nothing."""
@@ -195,10 +218,11 @@ _FIELDS_BEFORE_PATH = {b"1": 8, b"u": 10, b"?": 1}
 """By the first word of an entry. Source: git-status(1), "Porcelain Format Version 2", read 2026-01."""
 
 
-def _parsed(status: bytes) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Headers (`branch.oid`, `branch.head`) and the changed paths, sorted."""
+def _parsed(status: bytes) -> tuple[dict[str, str], tuple[str, ...], frozenset[str]]:
+    """Headers (`branch.oid`, `branch.head`), the changed paths, sorted, and which of them git does not track."""
     headers: dict[str, str] = {}
     changed = []
+    untracked = set()
     for entry in filter(None, status.split(b"\0")):
         kind, rest = entry.split(b" ", 1)
         if kind == b"#":
@@ -206,7 +230,9 @@ def _parsed(status: bytes) -> tuple[dict[str, str], tuple[str, ...]]:
             headers[name] = value
         else:
             changed.append(os.fsdecode(entry.split(b" ", _FIELDS_BEFORE_PATH[kind])[-1]))
-    return headers, tuple(sorted(changed))
+            if kind == b"?":
+                untracked.add(changed[-1])
+    return headers, tuple(sorted(changed)), frozenset(untracked)
 
 
 def _text(done: Ended) -> str:

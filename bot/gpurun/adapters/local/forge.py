@@ -19,8 +19,8 @@ class LocalForge:
     Comments, checks and reactions do not exist here: ForgeRefused 404.
     """
 
-    def __init__(self, checkout: Path) -> None:
-        self._checkout = Checkout(checkout)
+    def __init__(self, checkout: Path, *, private: Path | None = None) -> None:
+        self._checkout = Checkout(checkout, private=private)
 
     async def checkout_state(self) -> LocalState:
         """HEAD, and what the working tree has beyond it. Raises: UserError outside of a checkout."""

@@ -1,10 +1,13 @@
-"""What an operator does to a database: `gpurun db upgrade|check|adopt` and `gpurun audit verify`. All of it blocks."""
+"""What an operator does to a database: `gpurun db upgrade|check|adopt`, `gpurun audit verify`, and the transactions of
+`gpurun secret`. All of it blocks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from gpurun.adapters.store import schema
 from gpurun.adapters.store.database import Database, open_postgres, open_sqlite
@@ -12,8 +15,11 @@ from gpurun.adapters.store.engine import PostgresStore, SqliteStore
 from gpurun.adapters.store.filelock import FileLock
 from gpurun.adapters.store.identity import adopt_here, host_of_file, host_of_server
 from gpurun.adapters.store.transaction import Transaction
+from gpurun.domain.errors import UserError
 from gpurun.ports.clock import Chance, Clock
-from gpurun.ports.store import ChainReport
+from gpurun.ports.store import ChainReport, Tx
+
+T = TypeVar("T")
 
 
 def open_store(url_or_path: str | Path, *, clock: Clock, chance: Chance) -> SqliteStore | PostgresStore:
@@ -54,6 +60,23 @@ def verify_audit(url_or_path: str | Path) -> ChainReport:
         return database.view(Transaction.verify_audit)
 
 
+def change(url_or_path: str | Path, fn: Callable[[Tx], T], *, clock: Clock) -> T:
+    """What `fn` returned, committed, also while a server has the database: `fn` must touch nothing that a server keeps
+    in its memory. SQLite lets writers of several processes take turns; the lock of its server is about leases.
+
+    Raises: UserError when the tables are another version's.
+    """
+    with _shared(url_or_path, clock) as database:
+        with database.connection() as connection:
+            found = schema.revision(connection)
+        if found != schema.HEAD:
+            raise UserError(
+                f"The database has revision {found or 'none'}, this gpurun needs {schema.HEAD}.",
+                hint="Type: gpurun db upgrade",
+            )
+        return database.transact(fn).value
+
+
 def _is_url(url_or_path: str | Path) -> bool:
     return "://" in str(url_or_path)
 
@@ -73,8 +96,8 @@ def _exclusive(url_or_path: str | Path) -> Iterator[Database]:
 
 
 @contextmanager
-def _shared(url_or_path: str | Path) -> Iterator[Database]:
-    database = open_postgres(str(url_or_path), None) if _is_url(url_or_path) else open_sqlite(Path(url_or_path), None)
+def _shared(url_or_path: str | Path, clock: Clock | None = None) -> Iterator[Database]:
+    database = open_postgres(str(url_or_path), None) if _is_url(url_or_path) else open_sqlite(Path(url_or_path), clock)
     try:
         yield database
     finally:

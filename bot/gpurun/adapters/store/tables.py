@@ -312,6 +312,44 @@ class RefusalRow(Row, table=True):
     told_at: datetime = Field(sa_type=Moment)
 
 
+class SecretRow(Row, table=True):
+    """`domain.secret.KeptSecret`: one version of a secret."""
+
+    __tablename__ = "secret"
+    __table_args__ = (
+        Index(
+            "uq_secret_in_force",
+            "repo",
+            "name",
+            unique=True,
+            sqlite_where=text("replaced_at IS NULL"),
+            postgresql_where=text("replaced_at IS NULL"),
+        ),
+        Index(None, "key_id"),
+    )
+
+    id: str = Field(primary_key=True, sa_type=Words)
+    repo: str = Field(sa_type=Words)
+    name: str = Field(sa_type=Words)
+    key_id: str = Field(sa_type=Words)
+    data: bytes = Field(sa_type=LargeBinary)
+    """Nonce and ciphertext."""
+    set_at: datetime = Field(sa_type=Moment)
+    set_by: str = Field(sa_type=Words)
+    replaced_at: datetime | None = Field(default=None, sa_type=Moment, nullable=True)
+    repo_id: int | None = Field(default=None, sa_type=BigInteger, nullable=True)
+
+
+class SecretUseRow(Row, table=True):
+    """Which attempt was given which version."""
+
+    __tablename__ = "secret_use"
+    __table_args__ = (Index(None, "secret_id"),)
+
+    attempt_id: str = Field(primary_key=True, sa_type=Words)
+    secret_id: str = Field(primary_key=True, sa_type=Words)
+
+
 class StreamRow(Row, table=True):
     """Where a stream ends."""
 
@@ -402,6 +440,8 @@ stray: Table = metadata.tables["stray"]
 publication: Table = metadata.tables["publication"]
 install: Table = metadata.tables["install"]
 refusal: Table = metadata.tables["refusal"]
+secret: Table = metadata.tables["secret"]
+secret_use: Table = metadata.tables["secret_use"]
 stream: Table = metadata.tables["stream"]
 chunk: Table = metadata.tables["chunk"]
 artifact: Table = metadata.tables["artifact"]

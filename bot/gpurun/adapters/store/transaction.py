@@ -11,6 +11,7 @@ from gpurun.adapters.store.pieces import PieceRows
 from gpurun.adapters.store.providers import ProviderTable
 from gpurun.adapters.store.publications import PublicationTable
 from gpurun.adapters.store.runs import RunTable
+from gpurun.adapters.store.secrets import SecretTable
 from gpurun.adapters.store.streams import StreamTable
 
 
@@ -24,6 +25,7 @@ class Transaction(
     ProviderTable,
     PublicationTable,
     InstallTable,
+    SecretTable,
     AuditTable,
 ):
     """`ports.store.Tx`."""

@@ -110,6 +110,9 @@ def _read_everything(tx, revision):
     assert tx.install_pause(7) is not None
     assert tx.read_stream("attempt-1", StreamName.LOG, offset=0, max_bytes=99) == b"hello\n"
     assert len(tx.artifacts("attempt-1")) == 1
+    if revision >= "0005":
+        assert [secret.id for secret in tx.given("attempt-1")] == ["version-1"]
+        assert [secret.id for secret in tx.secrets("octo/models")] == ["version-2"]
 
 
 def test_a_migrated_database_is_the_same_as_a_new_one(empty_url, tmp_path, request):

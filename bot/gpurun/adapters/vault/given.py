@@ -1,0 +1,41 @@
+"""The vault of a local run: values that the person at the terminal has given for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
+from pydantic import SecretStr
+
+from gpurun.domain.errors import SecretUnavailable
+from gpurun.domain.forge import RepoRef
+from gpurun.domain.secret import GivenSecret
+from gpurun.ports.secrets import Secrets
+
+
+class GivenVault:
+    """`ports.vault.Vault` of one process and one run; nothing of it is kept."""
+
+    def __init__(self, values: Mapping[str, SecretStr], registry: Secrets) -> None:
+        self._values = values
+        self._registry = registry
+
+    async def check(self, repo: RepoRef, names: Sequence[str]) -> None:
+        lacking = [name for name in names if name not in self._values]
+        if lacking:
+            raise SecretUnavailable(
+                f"The job names secrets that were not given: {', '.join(lacking)}.",
+                hint=f"Write {lacking[0]}=… into the file .env at the top of the checkout.",
+            )
+
+    async def values(self, repo: RepoRef, names: Sequence[str], attempt_id: str) -> tuple[GivenSecret, ...]:
+        await self.check(repo, names)
+        for name in names:
+            self._registry.register(self._values[name], attempt_id=attempt_id)
+        return tuple(GivenSecret(name=name, value=self._values[name]) for name in names)
+
+    async def learn(self, attempt_id: str) -> None:
+        """There is no other process that could have given it something."""
+
+    def let_go(self, live: AbstractSet[str]) -> None:
+        """They end with the process."""
