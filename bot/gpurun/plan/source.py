@@ -51,7 +51,7 @@ def quote(text: str, line: int, column: int) -> str:
 
 
 def _with_newlines(text: str) -> str:
-    """Lines are counted at `\\n`, whatever ends them in the file."""
+    """Lines are counted at newlines, whatever ends them in the file."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
