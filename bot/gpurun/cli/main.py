@@ -63,6 +63,32 @@ def validate(file: Path | None) -> None:
     sys.exit(validate_file(file or default_file()))
 
 
+@cli.group()
+def config() -> None:
+    """What the file means."""
+
+
+@config.command("show")
+@click.argument("job")
+@click.option(
+    "--path",
+    "folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The folder that holds .gpurun.yml. Default: the top of the checkout.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def config_show(job: str, folder: Path | None, as_json: bool) -> None:  # noqa: FBT001 (click passes flags like this)
+    """Show every key of JOB: what applies, and where that was written.
+
+    A value comes from the job, from `defaults`, from the preset of its kind, or is built in.
+    """
+    from gpurun.cli.config_show import show_json, show_people
+    from gpurun.cli.validate import CONFIG, default_file
+
+    file = default_file() if folder is None else folder / CONFIG
+    sys.exit(show_json(job, file) if as_json else show_people(job, file))
+
+
 @cli.command()
 def serve() -> None:
     """Serve webhooks, agents and pages, and carry out runs. Settings: GPURUN_* environment variables."""

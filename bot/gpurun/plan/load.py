@@ -139,6 +139,11 @@ def explain(error: ConfigError, file: str | bytes | None) -> str:
     return "\n".join(part for part in (str(error), quote(text, error.line, error.column), error.hint) if part)
 
 
+def tree(file: str | bytes | None) -> Table:
+    """The file with its positions, whatever its keys. Raises ConfigError when it cannot be read."""
+    return _root(file)
+
+
 def resources_line(file: str | bytes | None, job: str) -> int:
     """Where the job's `resources` stand, or those of `defaults`; 0 when neither has any. The file is a good one."""
     root = _root(file)
@@ -246,16 +251,17 @@ def _merged_jobs(raw: dict[str, Raw]) -> dict[str, Raw]:
     jobs = raw["jobs"]
     assert isinstance(defaults, dict)
     assert isinstance(jobs, dict)
-    return {name: _merged(defaults, job) for name, job in jobs.items() if isinstance(job, dict)}
+    return {name: merged(defaults, job) for name, job in jobs.items() if isinstance(job, dict)}
 
 
-def _merged(defaults: dict[str, Raw], job: dict[str, Raw]) -> dict[str, Raw]:
-    merged = {**defaults, **job}
+def merged(defaults: Mapping[str, Any], job: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a job with those of `defaults` under them; whatever stands behind the keys goes along."""
+    both = {**defaults, **job}
     for key in _MERGED:
         base, own = defaults.get(key), job.get(key)
         if isinstance(base, dict) and isinstance(own, dict):
-            merged[key] = {**base, **own}
-    return merged
+            both[key] = {**base, **own}
+    return both
 
 
 def _faults(exc: ValidationError, root: Table) -> Iterator[ConfigError]:
