@@ -167,6 +167,18 @@ async def open_local(settings: Settings, forge: LocalForge, *, state: Path | Non
         yield await open_house(stack, settings, folders, forge)
 
 
+@asynccontextmanager
+async def open_hub(settings: Settings) -> AsyncIterator[HuggingFaceHub]:
+    """The hub alone, with the cache of `gpurun run`, for commands that run nothing. Raises UserError."""
+    home = local_home(settings)
+    Folders(state=home, cache=home).made()
+    hub = HuggingFaceHub(settings.hub_url, settings.hub_token, home / "hub")
+    try:
+        yield hub
+    finally:
+        await hub.close()
+
+
 async def open_house(stack: AsyncExitStack, settings: Settings, folders: Folders, forge: Forge) -> House:
     """Opens part by part; `stack` closes them in the other order."""
     arm_failpoint(settings)

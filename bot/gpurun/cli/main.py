@@ -63,6 +63,37 @@ def validate(file: Path | None) -> None:
     sys.exit(validate_file(file or default_file()))
 
 
+@cli.command(
+    epilog="Exit codes: 0 planned, 2 usage, config or a name that nothing pins, 3 the hub was needed and is silent."
+)
+@click.argument("job")
+@click.option(
+    "--commit",
+    metavar="SHA|REF",
+    help="Plan this commit, branch or tag. Default: the checkout as it is, with what is not committed.",
+)
+@click.option(
+    "--path",
+    "folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The folder that holds .gpurun.yml. Default: the top of the checkout.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def plan(job: str, commit: str | None, folder: Path | None, as_json: bool) -> None:  # noqa: FBT001 (click passes flags like this)
+    """Show what a run of JOB would be: commit, image, model files, command and digest. Runs nothing.
+
+    Names are pinned by .gpurun.lock. The hub is asked only for what neither the lock nor an earlier
+    run has said: the files of a model that the file pins itself, and the SHA-256 of small files.
+    """
+    try:
+        from gpurun.cli.plan import Wish, plan_json, plan_people
+
+        wish = Wish(job=job, commit=commit, folder=folder)
+        sys.exit(plan_json(wish) if as_json else plan_people(wish))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
 @cli.group()
 def config() -> None:
     """What the file means."""
