@@ -94,6 +94,32 @@ def plan(job: str, commit: str | None, folder: Path | None, as_json: bool) -> No
         sys.exit(130)
 
 
+@cli.command(epilog="Exit codes: 0 no plan differs, 1 one does, 2 usage, config or a name that nothing pins.")
+@click.argument("a")
+@click.argument("b")
+@click.argument("job", required=False)
+@click.option(
+    "--path",
+    "folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The folder that holds .gpurun.yml. Default: the top of the checkout.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def diff(a: str, b: str, job: str | None, folder: Path | None, as_json: bool) -> None:  # noqa: FBT001 (click passes flags like this)
+    """Compare the plans of two commits A and B, branches or tags, for JOB or for all jobs.
+
+    Told are image, models and their files, commands, variables, secrets, resources, limits and artifacts.
+    The other files of the commits are git's business: `git diff A B`.
+    """
+    try:
+        from gpurun.cli.diff import Wish, diff_json, diff_people
+
+        wish = Wish(a=a, b=b, job=job, folder=folder)
+        sys.exit(diff_json(wish) if as_json else diff_people(wish))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
 @cli.group()
 def config() -> None:
     """What the file means."""
