@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -11,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpurun.cli.paper import lay_out, paper
-from gpurun.cli.the_job import BrokenFile, config_of, job_of, read_config
+from gpurun.cli.the_job import BrokenFile, config_of, file_on_disk, job_of, named_folder, read_config
 from gpurun.cli.trouble import tell
 from gpurun.cli.validate import show_config_error
 from gpurun.domain.errors import UserError
@@ -21,34 +22,43 @@ from gpurun.plan.origin import Setting, Source, settings_of
 NOTHING = "–"
 
 
-def show_people(job: str, file: Path) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A job of a file."""
+
+    file: Path
+    settings: tuple[Setting, ...]
+
+
+def show_people(job: str, path: str | None) -> int:
     """A table on stdout. Exit code 0; 2 when the file cannot be used or has no such job."""
-    settings = _settings(job, file)
-    if settings is None:
+    shown = _shown(job, path)
+    if shown is None:
         return 2
     console = paper()
-    console.print(Text(f"{job} · {file}", "bold"), soft_wrap=True)
-    lay_out(console, _table(job, settings, console))
+    console.print(Text(f"{job} · {shown.file}", "bold"), soft_wrap=True)
+    lay_out(console, _table(job, shown.settings, console))
     return 0
 
 
-def show_json(job: str, file: Path) -> int:
+def show_json(job: str, path: str | None) -> int:
     """One JSON object on stdout. Exit code as `show_people`."""
-    settings = _settings(job, file)
-    if settings is None:
+    shown = _shown(job, path)
+    if shown is None:
         return 2
-    rows = [{"key": one.key, "value": one.value, "source": one.source, "line": one.line} for one in settings]
-    click.echo(json.dumps({"job": job, "file": str(file), "settings": rows}, indent=2, ensure_ascii=False))
+    rows = [{"key": one.key, "value": one.value, "source": one.source, "line": one.line} for one in shown.settings]
+    click.echo(json.dumps({"job": job, "file": str(shown.file), "settings": rows}, indent=2, ensure_ascii=False))
     return 0
 
 
-def _settings(job: str, file: Path) -> tuple[Setting, ...] | None:
-    """None when the person has been told why there are none."""
+def _shown(job: str, path: str | None) -> Shown | None:
+    """None when the person has been told why there is nothing."""
     try:
+        file = file_on_disk(named_folder(path))
         raw = read_config(file)
-        return settings_of(raw, job_of(config_of(raw), job))
+        return Shown(file=file, settings=settings_of(raw, job_of(config_of(raw, str(file)), job)))
     except BrokenFile as error:
-        show_config_error(error.fault, error.text, str(file))
+        show_config_error(error.fault, error.text, error.path)
     except UserError as error:
         tell("gpurun config show", error)
     return None

@@ -12,8 +12,8 @@ import click
 
 from gpurun.adapters.local import LocalForge
 from gpurun.cli.diff_screen import show
-from gpurun.cli.planning import At, Draft, LockElseHub, LockOnly, draft, folder_of, look_at, the_hub
-from gpurun.cli.the_job import CONFIG_PATH, BrokenFile, config_of, unknown_job
+from gpurun.cli.planning import At, Draft, LockElseHub, LockOnly, draft, look_at, the_hub
+from gpurun.cli.the_job import CONFIG_PATH, BrokenFile, config_of, named_folder, unknown_job
 from gpurun.cli.trouble import first_of_ours, tell
 from gpurun.cli.validate import show_config_error
 from gpurun.domain.config import Job
@@ -30,8 +30,8 @@ class Wish:
     b: str
     job: str | None = None
     """None: all."""
-    folder: Path | None = None
-    """None: the top of the checkout."""
+    path: str | None = None
+    """The folder of the file, from the top of the checkout; None: that top."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ def _found(wish: Wish) -> Diff | int:
     try:
         return anyio.run(_diff, wish)
     except BrokenFile as error:
-        show_config_error(error.fault, error.text, error.file)
+        show_config_error(error.fault, error.text, error.path)
         return 2
     except (GpurunError, BaseExceptionGroup) as error:
         ours = first_of_ours(error)
@@ -132,9 +132,9 @@ def _found(wish: Wish) -> Diff | int:
 
 
 async def _diff(wish: Wish) -> Diff:
-    forge = LocalForge(Path() if wish.folder is None else wish.folder)
+    folder = named_folder(wish.path)
+    forge = LocalForge(Path())
     state = await forge.checkout_state()
-    folder = folder_of(state, wish.folder)
     sides: list[Side] = []
     for typed in (wish.a, wish.b):
         at = await look_at(forge, state, await forge.commit_of(typed), folder)

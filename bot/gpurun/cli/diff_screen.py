@@ -30,7 +30,7 @@ FILES_SHOWN = 20
 def show(diff: Diff) -> None:
     """On stdout."""
     console = paper()
-    _say(console, f"gpurun diff · {_name(diff.a)} → {_name(diff.b)}", "bold")
+    _say(console, f"{_name(diff.a)} → {_name(diff.b)}", "bold")
     for side in (diff.a, diff.b):
         if side.at.config_text is None:
             _say(console, f"There is no {side.at.file} at {side.typed}.", "yellow")

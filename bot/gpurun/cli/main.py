@@ -20,6 +20,11 @@ leaves at once. What a killed `gpurun run` left is removed by the next one.
 """
 
 
+PATH_HELP = (
+    "Take the .gpurun.yml of FOLDER, named from the top of the checkout as in a comment. Default: the one at the top."
+)
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(gpurun.__version__, prog_name="gpurun")
 def cli() -> None:
@@ -72,14 +77,9 @@ def validate(file: Path | None) -> None:
     metavar="SHA|REF",
     help="Plan this commit, branch or tag. Default: the checkout as it is, with what is not committed.",
 )
-@click.option(
-    "--path",
-    "folder",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The folder that holds .gpurun.yml. Default: the top of the checkout.",
-)
+@click.option("--path", metavar="FOLDER", help=PATH_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def plan(job: str, commit: str | None, folder: Path | None, as_json: bool) -> None:  # noqa: FBT001 (click passes flags like this)
+def plan(job: str, commit: str | None, path: str | None, as_json: bool) -> None:  # noqa: FBT001 (click passes flags like this)
     """Show what a run of JOB would be: commit, image, model files, command and digest. Runs nothing.
 
     Names are pinned by .gpurun.lock. The hub is asked only for what neither the lock nor an earlier
@@ -88,7 +88,7 @@ def plan(job: str, commit: str | None, folder: Path | None, as_json: bool) -> No
     try:
         from gpurun.cli.plan import Wish, plan_json, plan_people
 
-        wish = Wish(job=job, commit=commit, folder=folder)
+        wish = Wish(job=job, commit=commit, path=path)
         sys.exit(plan_json(wish) if as_json else plan_people(wish))
     except KeyboardInterrupt:
         sys.exit(130)
@@ -98,14 +98,9 @@ def plan(job: str, commit: str | None, folder: Path | None, as_json: bool) -> No
 @click.argument("a")
 @click.argument("b")
 @click.argument("job", required=False)
-@click.option(
-    "--path",
-    "folder",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The folder that holds .gpurun.yml. Default: the top of the checkout.",
-)
+@click.option("--path", metavar="FOLDER", help=PATH_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def diff(a: str, b: str, job: str | None, folder: Path | None, as_json: bool) -> None:  # noqa: FBT001 (click passes flags like this)
+def diff(a: str, b: str, job: str | None, path: str | None, as_json: bool) -> None:  # noqa: FBT001 (click passes flags like this)
     """Compare the plans of two commits A and B, branches or tags, for JOB or for all jobs.
 
     Told are image, models and their files, commands, variables, secrets, resources, limits and artifacts.
@@ -114,7 +109,7 @@ def diff(a: str, b: str, job: str | None, folder: Path | None, as_json: bool) ->
     try:
         from gpurun.cli.diff import Wish, diff_json, diff_people
 
-        wish = Wish(a=a, b=b, job=job, folder=folder)
+        wish = Wish(a=a, b=b, job=job, path=path)
         sys.exit(diff_json(wish) if as_json else diff_people(wish))
     except KeyboardInterrupt:
         sys.exit(130)
@@ -127,23 +122,16 @@ def config() -> None:
 
 @config.command("show")
 @click.argument("job")
-@click.option(
-    "--path",
-    "folder",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The folder that holds .gpurun.yml. Default: the top of the checkout.",
-)
+@click.option("--path", metavar="FOLDER", help=PATH_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def config_show(job: str, folder: Path | None, as_json: bool) -> None:  # noqa: FBT001 (click passes flags like this)
+def config_show(job: str, path: str | None, as_json: bool) -> None:  # noqa: FBT001 (click passes flags like this)
     """Show every key of JOB: what applies, and where that was written.
 
     A value comes from the job, from `defaults`, from the preset of its kind, or is built in.
     """
     from gpurun.cli.config_show import show_json, show_people
-    from gpurun.cli.validate import CONFIG, default_file
 
-    file = default_file() if folder is None else folder / CONFIG
-    sys.exit(show_json(job, file) if as_json else show_people(job, file))
+    sys.exit(show_json(job, path) if as_json else show_people(job, path))
 
 
 @cli.command()

@@ -14,8 +14,8 @@ from rich.text import Text
 from gpurun.adapters.local import LocalForge, LocalState
 from gpurun.cli.paper import paper
 from gpurun.cli.plan_screen import Row, line_of, plan_rows
-from gpurun.cli.planning import At, Draft, draft, folder_of, look_at, model_files
-from gpurun.cli.the_job import BrokenFile, config_of, job_of
+from gpurun.cli.planning import At, Draft, draft, look_at, model_files
+from gpurun.cli.the_job import BrokenFile, config_of, job_of, named_folder
 from gpurun.cli.trouble import first_of_ours, tell
 from gpurun.cli.validate import show_config_error
 from gpurun.domain.config import Config, Job
@@ -37,8 +37,8 @@ class Wish:
     job: str
     commit: str | None = None
     """None: this checkout as it is, with what is not committed."""
-    folder: Path | None = None
-    """None: the top of the checkout."""
+    path: str | None = None
+    """The folder of the file, from the top of the checkout; None: that top."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ def plan_people(wish: Wish) -> int:
         return planned
     console = paper()
     plan = planned.draft.plan
-    console.print(Text(f"gpurun {plan.job} · {plan.repo} at {plan.commit[:12]}", "bold"), soft_wrap=True)
+    console.print(Text(f"{plan.job} · {plan.repo} at {plan.commit[:12]}", "bold"), soft_wrap=True)
     for note in planned.notes:
         console.print(Text(clean(note), "yellow"), soft_wrap=True)
     for row in plan_rows(plan, planned.job, planned.draft.lock):
@@ -108,7 +108,7 @@ def _planned(wish: Wish) -> Planned | int:
     try:
         return anyio.run(_plan, wish)
     except BrokenFile as error:
-        show_config_error(error.fault, error.text, error.file)
+        show_config_error(error.fault, error.text, error.path)
         return 2
     except (GpurunError, BaseExceptionGroup) as error:
         ours = first_of_ours(error)
@@ -119,9 +119,9 @@ def _planned(wish: Wish) -> Planned | int:
 
 
 async def _plan(wish: Wish) -> Planned:
-    forge = LocalForge(Path() if wish.folder is None else wish.folder)
+    folder = named_folder(wish.path)
+    forge = LocalForge(Path())
     state = await forge.checkout_state()
-    folder = folder_of(state, wish.folder)
     sha, notes = await _chosen(forge, state, wish.commit)
     at = await look_at(forge, state, sha, folder)
     config = config_of(at.config_text, at.file)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from gpurun.adapters.local import LocalForge
 from gpurun.adapters.local.checkout import LocalState
-from gpurun.cli.the_job import CONFIG_MAX_BYTES, CONFIG_PATH
+from gpurun.cli.the_job import CONFIG_MAX_BYTES, CONFIG_PATH, below
 from gpurun.domain.config import Job
-from gpurun.domain.errors import HubUnavailable, UserError
+from gpurun.domain.errors import HubUnavailable
 from gpurun.domain.ids import CommitSha, JobName, TreeSha
 from gpurun.domain.lock import Lock
 from gpurun.domain.plan import ModelPin, ModelSpec, Plan
@@ -36,7 +35,7 @@ class At:
     @property
     def file(self) -> str:
         """The path of `.gpurun.yml`."""
-        return _below(self.folder, CONFIG_PATH)
+        return below(self.folder, CONFIG_PATH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +61,7 @@ class ModelFiles(Protocol):
 
 async def look_at(forge: LocalForge, state: LocalState, sha: CommitSha, folder: str) -> At:
     """Raises UserError when the file there is too large."""
-    path = _below(folder, CONFIG_PATH)
+    path = below(folder, CONFIG_PATH)
     text = await forge.read_file(state.repo, sha, path, max_bytes=CONFIG_MAX_BYTES)
     return At(state=state, sha=sha, tree=await forge.tree_of(sha), folder=folder, config_text=text)
 
@@ -90,17 +89,6 @@ async def draft(forge: LocalForge, at: At, name: JobName, job: Job, files: Model
     pins = Pins(tree=at.tree, lock=lock, image_confirmed=True, models=tuple(models))
     plan = build(repo=at.state.repo.name, sha=at.sha, job_name=name, job=job, pins=pins, folder=at.folder)
     return Draft(plan=plan, lock=lock, unlisted=tuple(unlisted), trouble=trouble)
-
-
-def folder_of(state: LocalState, folder: Path | None) -> str:
-    """From the top of the checkout. Raises UserError for one that is outside of it."""
-    if folder is None:
-        return ""
-    try:
-        inside = folder.resolve().relative_to(state.top.resolve())
-    except ValueError:
-        raise UserError(f"{folder} is not in this checkout, which is {state.top}.") from None
-    return "" if inside == Path() else inside.as_posix()
 
 
 class LockOnly:
@@ -172,10 +160,6 @@ def _pin_of_lock(spec: ModelSpec, lock: Lock) -> ModelPin | None:
 
 
 async def _lock(forge: LocalForge, at: At) -> Lock:
-    path = _below(at.folder, LOCK_NAME)
+    path = below(at.folder, LOCK_NAME)
     raw = await forge.read_file(at.state.repo, at.sha, path, max_bytes=MAX_LOCK_BYTES)
     return Lock() if raw is None else read_lock(raw)
-
-
-def _below(folder: str, name: str) -> str:
-    return f"{folder}/{name}" if folder else name

@@ -102,7 +102,7 @@ def _without_a_run(error: GpurunError) -> tuple[Verdict, str]:
 
 def _tell(error: GpurunError) -> None:
     if isinstance(error, BrokenFile):
-        show_config_error(error.fault, error.text, CONFIG_PATH)
+        show_config_error(error.fault, error.text, error.path)
     else:
         tell("gpurun run", error)
 

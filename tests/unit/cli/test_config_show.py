@@ -64,9 +64,13 @@ def test_the_object_has_values_as_they_were_written(here, capsys):
     assert by_key["retry.attempts"] == {"value": "3", "source": "preset", "line": 0}
 
 
-def test_another_folder(here, capsys):
+def test_another_folder(here, capsys, monkeypatch):
     assert show("smoke", "--path", "sub") == 0
     assert "smoke · sub/.gpurun.yml" in capsys.readouterr().out
+    monkeypatch.chdir(here / "bad")
+    assert show("smoke", "--path", "./sub/") == 0
+    assert "smoke · ../sub/.gpurun.yml" in capsys.readouterr().out
+    monkeypatch.chdir(here)
     assert show("smoke", "--path", "bad") == 2
     told = capsys.readouterr()
     assert "bad/.gpurun.yml:10:1: unknown key `x`" in told.err

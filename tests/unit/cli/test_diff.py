@@ -67,7 +67,7 @@ def test_each_part_that_differs_is_shown(here, capsys):
     here(ONE, TWO)
     assert diff("v1", "v2") == 1
     head, *lines, end = capsys.readouterr().out.splitlines()
-    assert head.startswith("gpurun diff · v1 (")
+    assert head.startswith("v1 (")
     assert lines == [
         "~ smoke: 8 parts differ",
         f"  image      - {A}",
@@ -153,7 +153,7 @@ def test_no_file_at_a_commit(here, capsys, checkout, monkeypatch):
     sha = first.stdout.strip()
     assert diff(sha, "v1") == 1
     told = capsys.readouterr().out.splitlines()
-    assert told[0].startswith(f"gpurun diff · {sha[:12]} → v1 (")
+    assert told[0].startswith(f"{sha[:12]} → v1 (")
     assert told[1] == f"There is no .gpurun.yml at {sha}."
     assert "+ smoke: only in v1" in told
     assert diff(sha, sha, "smoke") == 2

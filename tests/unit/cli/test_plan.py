@@ -147,7 +147,7 @@ def test_without_the_hub_everything_but_the_digest_is_told_and_why(here, capsys,
     here({".gpurun.yml": NAMES, ".gpurun.lock": lock_of(add_tiny(hub))})
     assert plan("smoke") == 3
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("gpurun smoke · local/train at ")
+    assert lines[0].startswith("smoke · local/train at ")
     assert lines[1].startswith(
         "No digest: the SHA-256 of config.json of acme/tiny is not known, and the hub does not answer. acme/tiny at "
     )
@@ -212,6 +212,10 @@ def test_another_folder_is_a_part_of_the_plan(here, capsys):
     assert json.loads(capsys.readouterr().out)["plan"]["workdir"] == "sub/deep"
     assert plan("smoke") == 2
     assert "there is no file `.gpurun.yml`" in capsys.readouterr().err
+    assert plan("smoke", "--path", "nothing") == 2
+    assert "nothing/.gpurun.yml: there is no file" in capsys.readouterr().err
+    assert plan("smoke", "--path", "../sub") == 2
+    assert "--path ../sub is no folder inside the checkout." in capsys.readouterr().err
 
 
 def test_a_commit_that_a_run_would_refuse_is_refused(here, capsys):
