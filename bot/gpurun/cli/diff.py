@@ -144,7 +144,7 @@ async def _diff(wish: Wish) -> Diff:
     a, b = sides
     jobs_of_both = dict.fromkeys([*a.jobs, *b.jobs])
     names = [_named(wish.job, tuple(jobs_of_both), a, b)] if wish.job is not None else list(jobs_of_both)
-    return Diff(a=a, b=b, jobs=tuple([await _job(forge, a, b, name) for name in names]))
+    return Diff(a=a, b=b, jobs=tuple([await _job(a, b, name) for name in names]))
 
 
 def _named(typed: str, jobs: tuple[str, ...], a: Side, b: Side) -> JobName:
@@ -156,27 +156,27 @@ def _named(typed: str, jobs: tuple[str, ...], a: Side, b: Side) -> JobName:
     return JobName(typed)
 
 
-async def _job(forge: LocalForge, a: Side, b: Side, name: JobName) -> JobDiff:
+async def _job(a: Side, b: Side, name: JobName) -> JobDiff:
     if name not in a.jobs or name not in b.jobs:
         return JobDiff(job=name, only_in="a" if name in a.jobs else "b")
     drafts: list[Draft] = []
     for side in (a, b):
         try:
-            drafts.append(await draft(forge, side.at, name, side.jobs[name], LockOnly()))
+            drafts.append(await draft(side.at, name, side.jobs[name], LockOnly()))
         except UserError as error:
             return JobDiff(job=name, trouble=f"no plan at {side.typed}. {error} {error.hint}".strip())
     note = ""
     if needs_files(drafts[0].plan, drafts[1].plan):
-        drafts, note = await _with_hub(forge, a, b, name, drafts)
+        drafts, note = await _with_hub(a, b, name, drafts)
     first, second = drafts
     return JobDiff(job=name, a=first, b=second, changes=changes(first.plan, second.plan), note=note)
 
 
-async def _with_hub(forge: LocalForge, a: Side, b: Side, name: JobName, drafts: list[Draft]) -> tuple[list[Draft], str]:
+async def _with_hub(a: Side, b: Side, name: JobName, drafts: list[Draft]) -> tuple[list[Draft], str]:
     """The drafts with what the hub lists, or as they are and why it lists nothing."""
     try:
         async with the_hub() as hub:
-            more = [await draft(forge, side.at, name, side.jobs[name], LockElseHub(hub)) for side in (a, b)]
+            more = [await draft(side.at, name, side.jobs[name], LockElseHub(hub)) for side in (a, b)]
     except UserError as error:
         return drafts, f"Files of models are not compared. {error}"
     trouble: HubUnavailable | None = next((one.trouble for one in more if one.trouble is not None), None)

@@ -128,7 +128,8 @@ async def _plan(wish: Wish) -> Planned:
     name = job_of(config, wish.job)
     job = config.jobs[name]
     async with model_files(job) as files:
-        drafted = await draft(forge, at, name, job, files)
+        drafted = await draft(at, name, job, files)
+    await forge.require_whole(sha, job.skipped())
     return Planned(at=at, job=job, draft=drafted, notes=(*notes, *_notes(drafted, config, name)))
 
 

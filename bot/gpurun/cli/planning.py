@@ -11,7 +11,7 @@ from gpurun.adapters.local import LocalForge
 from gpurun.adapters.local.checkout import LocalState
 from gpurun.cli.the_job import CONFIG_MAX_BYTES, CONFIG_PATH, below
 from gpurun.domain.config import Job
-from gpurun.domain.errors import HubUnavailable
+from gpurun.domain.errors import HubUnavailable, UserError
 from gpurun.domain.ids import CommitSha, JobName, TreeSha
 from gpurun.domain.lock import Lock
 from gpurun.domain.plan import ModelPin, ModelSpec, Plan
@@ -31,6 +31,8 @@ class At:
     folder: str
     """From the top; empty for the top."""
     config_text: bytes | None
+    lock: Lock | UserError
+    """What `.gpurun.lock` beside the file pins, or what is wrong with it: only some jobs need it."""
 
     @property
     def file(self) -> str:
@@ -63,17 +65,19 @@ async def look_at(forge: LocalForge, state: LocalState, sha: CommitSha, folder: 
     """Raises UserError when the file there is too large."""
     path = below(folder, CONFIG_PATH)
     text = await forge.read_file(state.repo, sha, path, max_bytes=CONFIG_MAX_BYTES)
-    return At(state=state, sha=sha, tree=await forge.tree_of(sha), folder=folder, config_text=text)
+    lock = await _lock(forge, state, sha, below(folder, LOCK_NAME))
+    return At(state=state, sha=sha, tree=await forge.tree_of(sha), folder=folder, config_text=text, lock=lock)
 
 
-async def draft(forge: LocalForge, at: At, name: JobName, job: Job, files: ModelFiles) -> Draft:
-    """The plan that a run of this commit would make.
+async def draft(at: At, name: JobName, job: Job, files: ModelFiles) -> Draft:
+    """The plan that a run of this commit would make, if the commit is whole.
 
-    Raises: Unpinned, ConfigError of the lock, PinNotFound for a model or a commit that is not whole.
+    Raises: Unpinned, ConfigError of the lock, PinNotFound for a model.
     """
-    lock = await _lock(forge, at) if job.needs_lock else Lock()
+    lock = at.lock if job.needs_lock else Lock()
+    if isinstance(lock, UserError):
+        raise lock
     wanted = pinned(job, lock)
-    await forge.require_whole(at.sha, job.skipped())
     models: list[ModelPin] = []
     unlisted: list[ModelSpec] = []
     trouble: HubUnavailable | None = None
@@ -159,7 +163,9 @@ def _pin_of_lock(spec: ModelSpec, lock: Lock) -> ModelPin | None:
     return pin_of(spec, entry, {}) if entry is not None else None
 
 
-async def _lock(forge: LocalForge, at: At) -> Lock:
-    path = below(at.folder, LOCK_NAME)
-    raw = await forge.read_file(at.state.repo, at.sha, path, max_bytes=MAX_LOCK_BYTES)
-    return Lock() if raw is None else read_lock(raw)
+async def _lock(forge: LocalForge, state: LocalState, sha: CommitSha, path: str) -> Lock | UserError:
+    try:
+        raw = await forge.read_file(state.repo, sha, path, max_bytes=MAX_LOCK_BYTES)
+        return Lock() if raw is None else read_lock(raw)
+    except UserError as error:
+        return error
