@@ -27,10 +27,12 @@ def plan_rows(plan: Plan, job: Job, lock: Lock) -> Iterator[Row]:
     """What a run would do, and on what. An empty name goes on with the one above."""
     yield "commit", plan.commit
     yield "tree", plan.tree
-    yield "image", f"{plan.image}{_image_day(job, lock)}"
+    yield "image", plan.image
+    if image_day := _image_day(job, lock):
+        yield "", f"{INDENT}{image_day}"
     for model, keys in zip(plan.models, job.models, strict=True):
-        yield "model", f"{model.id}@{model.revision}{_model_day(keys, lock)}"
-        yield "", f"{INDENT}{_sum(model)}"
+        yield "model", f"{model.id}@{model.revision}"
+        yield "", INDENT + " · ".join(part for part in (_model_day(keys, lock), _sum(model)) if part)
         yield from (("", f"{INDENT}{INDENT}{line}") for line in _files(model))
     yield from _text("setup", plan.setup)
     yield from _text("run", plan.run)
@@ -78,12 +80,12 @@ def _vram(resources: Resources) -> str:
 
 def _image_day(job: Job, lock: Lock) -> str:
     entry = lock.image(job.image) if isinstance(job.image, ImageTag) else None
-    return f" (as of {entry.locked_on})" if entry is not None else ""
+    return f"as of {entry.locked_on}" if entry is not None else ""
 
 
 def _model_day(keys: ModelKeys, lock: Lock) -> str:
     entry = lock.model(keys.id, keys.ref) if isinstance(keys.ref, HubRef) else None
-    return f" ({entry.ref} as of {entry.locked_on})" if entry is not None else ""
+    return f"{entry.ref} as of {entry.locked_on}" if entry is not None else ""
 
 
 def _sum(model: ModelPin) -> str:

@@ -144,7 +144,8 @@ def test_with_lock_and_hub_the_plan_is_whole_and_the_second_one_asks_nobody(here
 
 
 def test_without_the_hub_everything_but_the_digest_is_told_and_why(here, capsys, hub):
-    here({".gpurun.yml": NAMES, ".gpurun.lock": lock_of(add_tiny(hub))})
+    revision = add_tiny(hub)
+    here({".gpurun.yml": NAMES, ".gpurun.lock": lock_of(revision)})
     assert plan("smoke") == 3
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("smoke · local/train at ")
@@ -154,9 +155,10 @@ def test_without_the_hub_everything_but_the_digest_is_told_and_why(here, capsys,
     assert "127.0.0.1 cannot be reached" in lines[1]
     rows = [re.sub(r" +", " ", line.strip()) for line in lines[2:]]
     assert rows[2:] == [
-        f"image registry.example/app:1.2@sha256:{'a' * 64} (as of 2026-11-30)",
-        f"model acme/tiny@{rows[3][len('model acme/tiny@') :].split()[0]} (main as of 2026-11-30)",
-        "2 files, 2.0 kB",
+        f"image registry.example/app:1.2@sha256:{'a' * 64}",
+        "as of 2026-11-30",
+        f"model acme/tiny@{revision}",
+        "main as of 2026-11-30 · 2 files, 2.0 kB",
         "config.json 2 B",
         "model.safetensors 2.0 kB",
         "run python a.py",
