@@ -39,7 +39,7 @@ from gpurun.http.agent_api import AgentApi
 from gpurun.http.maskers import Maskers
 from gpurun.http.services import HttpServices
 from gpurun.http.uplink import UnixUplinks
-from gpurun.ports.bytes import Hub, Images
+from gpurun.ports.bytes import Images
 from gpurun.ports.clock import Chance, Clock
 from gpurun.ports.forge import Forge
 from gpurun.ports.provider import Provider
@@ -185,7 +185,7 @@ async def open_local(
 class Sources:
     """What says where names point to now."""
 
-    hub: Hub
+    hub: HuggingFaceHub
     images: Images
     clock: Clock
 

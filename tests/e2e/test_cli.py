@@ -64,17 +64,28 @@ class Desk:
         return subprocess.Popen(
             [sys.executable, "-m", "gpurun", "run", *words],
             cwd=self.checkout,
-            env={
-                "PATH": os.getenv("PATH", ""),
-                "HOME": str(self._folder),
-                "GPURUN_STATE_DIR": str(self.home),
-                **{f"GPURUN_{name.upper()}": value for name, value in settings.items()},
-            },
+            env=self._environment(settings),
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=subprocess.PIPE if stdout == subprocess.PIPE else stdout,
             text=True,
         )
+
+    def plan(self, *words: str, **settings: str) -> dict[str, Any]:
+        """The object that `gpurun plan` prints."""
+        argv = [sys.executable, "-m", "gpurun", "plan", *words, "--json"]
+        done = subprocess.run(
+            argv, cwd=self.checkout, env=self._environment(settings), check=True, capture_output=True, timeout=WITHIN_S
+        )
+        return json.loads(done.stdout)
+
+    def _environment(self, settings: dict[str, str]) -> dict[str, str]:
+        return {
+            "PATH": os.getenv("PATH", ""),
+            "HOME": str(self._folder),
+            "GPURUN_STATE_DIR": str(self.home),
+            **{f"GPURUN_{name.upper()}": value for name, value in settings.items()},
+        }
 
     def run(self, *words: str, **settings: str) -> tuple[int, str, str]:
         """Exit code, stdout, stderr; nothing of it is left on the engine."""
@@ -146,6 +157,21 @@ def test_json_is_all_there_is_on_stdout(desk, tmp_path):
     assert set(result["artifacts"]) == {"a.txt"}
     assert (tmp_path / "kept" / "a.txt").read_text() == "1\n"
     assert "to the log\n" in err
+
+
+def test_the_plan_that_is_shown_is_the_one_that_is_run(desk):
+    hub, model = FakeHub(), demo_model(CACHE / "demo")
+    revision = hub.add_model(model.id, model.files)
+    models = [{"id": model.id, "revision": revision, "target": "/weights"}]
+    desk.jobs(smoke={"run": "ls", "setup": "true", "env": {"B": "1", "A": "ü"}, "models": models, "kind": "batch"})
+    (desk.checkout / "new.txt").write_text("not committed\n")
+    with hub.serving() as url:
+        planned = desk.plan("smoke", hub_url=url)
+        code, out, _ = desk.run("smoke", "--json", hub_url=url)
+    assert code == 0
+    ran = json.loads(out)
+    assert (planned["digest"], planned["result_key"]) == (ran["plan_digest"], ran["result_key"])
+    assert (planned["plan"]["commit"], planned["tree"]) == (ran["commit"], ran["tree"])
 
 
 def test_a_longer_job_than_it_may_be_times_out(desk):

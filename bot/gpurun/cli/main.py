@@ -31,6 +31,11 @@ def jobs_at_tab(context: click.Context, parameter: click.Parameter, incomplete: 
     return complete_job(context, parameter, incomplete)
 
 
+PATH_HELP = (
+    "Take the .gpurun.yml of FOLDER, named from the top of the checkout as in a comment. Default: the one at the top."
+)
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(gpurun.__version__, prog_name="gpurun")
 def cli() -> None:
@@ -122,6 +127,72 @@ def lock(files: tuple[Path, ...], check: bool, upgrade: str | None) -> None:  # 
         sys.exit(check_locks(files) if check else write_locks(files, upgrade=upgrade))
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+@cli.command(
+    epilog="Exit codes: 0 planned, 2 usage, config or a name that nothing pins, 3 the hub was needed and is silent."
+)
+@click.argument("job")
+@click.option(
+    "--commit",
+    metavar="SHA|REF",
+    help="Plan this commit, branch or tag. Default: the checkout as it is, with what is not committed.",
+)
+@click.option("--path", metavar="FOLDER", help=PATH_HELP)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def plan(job: str, commit: str | None, path: str | None, as_json: bool) -> None:  # noqa: FBT001 (click passes flags like this)
+    """Show what a run of JOB would be: commit, image, model files, command and digest. Runs nothing.
+
+    Names are pinned by .gpurun.lock. The hub is asked only for what neither the lock nor an earlier
+    run has said: the files of a model that the file pins itself, and the SHA-256 of small files.
+    """
+    try:
+        from gpurun.cli.plan import Wish, plan_json, plan_people
+
+        wish = Wish(job=job, commit=commit, path=path)
+        sys.exit(plan_json(wish) if as_json else plan_people(wish))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+@cli.command(epilog="Exit codes: 0 no plan differs, 1 one does, 2 usage, config or a name that nothing pins.")
+@click.argument("a")
+@click.argument("b")
+@click.argument("job", required=False)
+@click.option("--path", metavar="FOLDER", help=PATH_HELP)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def diff(a: str, b: str, job: str | None, path: str | None, as_json: bool) -> None:  # noqa: FBT001 (click passes flags like this)
+    """Compare the plans of two commits A and B, branches or tags, for JOB or for all jobs.
+
+    Told are image, models and their files, commands, variables, secrets, resources, limits and artifacts.
+    The other files of the commits are git's business: `git diff A B`.
+    """
+    try:
+        from gpurun.cli.diff import Wish, diff_json, diff_people
+
+        wish = Wish(a=a, b=b, job=job, path=path)
+        sys.exit(diff_json(wish) if as_json else diff_people(wish))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+@cli.group()
+def config() -> None:
+    """What the file means."""
+
+
+@config.command("show")
+@click.argument("job")
+@click.option("--path", metavar="FOLDER", help=PATH_HELP)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def config_show(job: str, path: str | None, as_json: bool) -> None:  # noqa: FBT001 (click passes flags like this)
+    """Show every key of JOB: what applies, and where that was written.
+
+    A value comes from the job, from `defaults`, from the preset of its kind, or is built in.
+    """
+    from gpurun.cli.config_show import show_json, show_people
+
+    sys.exit(show_json(job, path) if as_json else show_people(job, path))
 
 
 @cli.command()

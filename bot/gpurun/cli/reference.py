@@ -82,8 +82,47 @@ def cli_page() -> str:
             "|---|---|",
             *(f"| `{name}` | {' '.join((field.description or '').split())} |" for name, field in _result_keys()),
             "",
+            *_LOOKING.splitlines(),
+            "",
         ]
     )
+
+
+_LOOKING = """\
+## `gpurun config show --json`
+
+| Key | Meaning |
+|---|---|
+| `job`, `file` | as typed; the path of the file |
+| `settings[].key` | such as `limits.max_duration` |
+| `settings[].value` | as written; a list of texts for a list; empty for nothing |
+| `settings[].source` | `job`, `defaults`, `preset` or `built-in` |
+| `settings[].line` | of the file; 0 when nobody wrote it |
+
+## `gpurun plan --json`
+
+| Key | Meaning |
+|---|---|
+| `plan` | the fields that the digest is made of, defaults left out; a `sha256` that is not known is empty |
+| `tree` | the tree of the commit |
+| `digest`, `result_key` | null when the hub was needed and did not answer |
+| `notes[]` | sentences for people |
+
+## `gpurun diff --json`
+
+| Key | Meaning |
+|---|---|
+| `a`, `b` | `commit` and `tree` of each |
+| `jobs.<name>.differs` | null when one side has no plan |
+| `jobs.<name>.trouble` | why it has none |
+| `jobs.<name>.only_in` | `a` or `b`, when the other file does not have the job |
+| `jobs.<name>.changes[].group`, `name` | such as `env` and `["SEED"]` |
+| `jobs.<name>.changes[].before`, `after` | null when it is not there |
+| `jobs.<name>.changes[].size_before`, `size_after` | bytes, of files of models |
+| `jobs.<name>.same_digest` | equal plans at the same commit |
+| `jobs.<name>.same_result_key` | equal plans at commits with the same files |
+| `jobs.<name>.note` | what could not be compared |
+"""
 
 
 def _commands(command: click.Command, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], click.Command]]:

@@ -19,24 +19,22 @@ from gpurun.cli.interrupts import Interrupted, Interrupts, listening
 from gpurun.cli.leftovers import clear_leftovers, mark_ended
 from gpurun.cli.logs import keep_out_of_log, log_trouble_only
 from gpurun.cli.screen import JsonScreen, PeopleScreen, Screen
+from gpurun.cli.the_job import CONFIG_MAX_BYTES, CONFIG_PATH, BrokenFile, config_of, job_of
 from gpurun.cli.trouble import first_of_ours, tell
 from gpurun.cli.validate import show_config_error
 from gpurun.cli.who import who
-from gpurun.command.parse import suggest
-from gpurun.domain.errors import ConfigError, GpurunError, ProviderRefused, ProviderUnavailable, UserError
-from gpurun.domain.ids import CommitSha, JobName
+from gpurun.domain.errors import GpurunError, ProviderRefused, ProviderUnavailable, UserError
+from gpurun.domain.ids import CommitSha
 from gpurun.domain.plan import Resources
 from gpurun.domain.run import Verdict
 from gpurun.flow.engine_run import ASK_FOR_LESS
 from gpurun.flow.request import LocalRequest, request_run
-from gpurun.plan.load import job_names, load
+from gpurun.plan.load import load
 from gpurun.ports.provider import SaysWhyNot
 from gpurun.report.terminal import no_run_result
 from gpurun.settings import Settings
 from gpurun.wiring import House, open_local
 
-CONFIG_PATH = ".gpurun.yml"
-CONFIG_MAX_BYTES = 64 * 1024
 LEFTOVERS_LIMIT_S = 5.0
 """How long clearing up after earlier runs may outlast this one; the next `gpurun run` goes on with it."""
 NOTHING_RAN = "Cancelled before anything ran."
@@ -68,15 +66,6 @@ class Wish:
     """None: in the state folder of the run."""
     env_file: Path | None = None
     """None: `.env` at the top of the checkout, when it is there."""
-
-
-class BrokenFile(UserError):
-    """The file that would have been run has a fault."""
-
-    def __init__(self, fault: ConfigError, text: bytes | None) -> None:
-        super().__init__(str(fault), hint=fault.hint)
-        self.fault = fault
-        self.text = text
 
 
 def run_job(wish: Wish, output: Output) -> int:
@@ -116,7 +105,7 @@ def _without_a_run(error: GpurunError) -> tuple[Verdict, str]:
 
 def _tell(error: GpurunError) -> None:
     if isinstance(error, BrokenFile):
-        show_config_error(error.fault, error.text, CONFIG_PATH)
+        show_config_error(error.fault, error.text, error.path)
     else:
         tell("gpurun run", error)
 
@@ -170,18 +159,11 @@ async def _request_and_run(wish: Wish, settings: Settings, screen: Screen, inter
 async def local_request(forge: LocalForge, state: LocalState, sha: CommitSha, job: str) -> LocalRequest:
     """Raises UserError for a job that the file does not have, BrokenFile for a file that has a fault."""
     raw = await forge.read_file(state.repo, sha, CONFIG_PATH, max_bytes=CONFIG_MAX_BYTES)
-    try:
-        jobs = job_names(load(raw))
-    except ConfigError as fault:
-        raise BrokenFile(fault, raw) from fault
-    if job not in jobs:
-        meant = suggest(job, jobs)
-        guess = f" Did you mean {meant!r}?" if meant in jobs else ""
-        raise UserError(f"There is no job {job!r} in {CONFIG_PATH}.{guess}", hint=f"Jobs: {', '.join(jobs)}.")
-    assert raw is not None  # `load` refuses a file that is not there
+    name = job_of(config_of(raw), job)
+    assert raw is not None  # `config_of` refuses a file that is not there
     return LocalRequest(
         repo=state.repo,
-        job=JobName(job),
+        job=name,
         sha=sha,
         who=who(),
         config_text=raw.decode("utf-8", "surrogateescape"),

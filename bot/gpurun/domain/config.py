@@ -28,6 +28,7 @@ from gpurun.domain.config_values import (
     ModelId,
     ModelRevision,
     Name,
+    NameInList,
     ProviderId,
     SecretName,
     Shell,
@@ -94,7 +95,9 @@ class ModelKeys(_Part):
 
     id: ModelId = Field(examples=["org/name"])
     """The model on the hub."""
-    revision: ModelRevision | None = Field(default=None, examples=["40 hex digits", "main", "v1.0"])
+    revision: ModelRevision | None = Field(
+        default=None, examples=["main", "v1.0", "2f1a0b9c8d7e6f5a4b3c2d1e0f0d5f9f0f2a0f4d"]
+    )
     """Its full commit id; or a branch or tag, which `.gpurun.lock` pins. Without it: `main`."""
     target: Target | None = Field(default=None, examples=["/weights"])
     """A folder in the container that gets the plain files. They are always in the hub cache, where `from_pretrained`
@@ -212,7 +215,7 @@ class MaxKeys(_Part):
 class SecretRule(_Part):
     """Who may use a secret."""
 
-    jobs: tuple[Name, ...] = Field(min_length=1, examples=["[smoke]"])
+    jobs: tuple[NameInList, ...] = Field(min_length=1, examples=["[smoke]"])
     """Required. Names of jobs."""
 
 

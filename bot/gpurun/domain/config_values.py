@@ -14,11 +14,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, PlainValidator, WithJsonSchema
 
 from gpurun.domain.command import RESERVED_WORDS
-from gpurun.domain.environment import is_reserved
+from gpurun.domain.environment import RESERVED, RESERVED_PREFIXES, is_reserved
 from gpurun.domain.errors import PinNotFound
 from gpurun.domain.ids import HubRef, ImageRef, ImageTag, JobName, Revision
 from gpurun.domain.quantity import GpuNeed, duration_s, gpu_need, least_cpus, least_size_mib, quoted, size_mib
-from gpurun.domain.secret import name_fault
+from gpurun.domain.secret import SECRET_NAME, name_fault
 
 MAX_ENV_VALUE_BYTES = 64 * 1024
 MAX_GLOB_CHARS = 200
@@ -197,32 +197,70 @@ def _skip(text: str) -> str:
     return text
 
 
-def _schema(kind: str | list[str], **more: Any) -> WithJsonSchema:
+def _schema(kind: str, **more: Any) -> WithJsonSchema:
     return WithJsonSchema({"type": kind, **more})
 
 
-Version = Annotated[Literal[1], BeforeValidator(_version), WithJsonSchema({"const": 1})]
-Name = Annotated[JobName, _read(_job_name), _schema("string", pattern="^[a-z0-9][a-z0-9._-]*$", maxLength=63)]
-Image = Annotated[ImageRef | ImageTag, _read(_image), _schema("string", minLength=1)]
-Text = Annotated[str, _read(str), _schema("string")]
-Shell = Annotated[str, _read(_shell), _schema("string", minLength=1)]
-ModelId = Annotated[str, _read(_model_id), _schema("string", pattern="^[^/]+/[^/]+$")]
-ModelRevision = Annotated[Revision | HubRef, _read(_revision), _schema("string", minLength=1)]
-Target = Annotated[str, _read(_target), _schema("string", pattern="^/.+")]
-EnvName = Annotated[str, _read(_env_name), _schema("string", pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
-EnvValue = Annotated[str, _read(_env_value), _schema(["string", "number", "boolean"])]
-Artifact = Annotated[str, _read(_artifact), _schema("string")]
-Duration = Annotated[int, _read(duration_s), _schema("string", pattern="^[0-9]+(s|m|h)$")]
-Gpu = Annotated[GpuNeed, _read(gpu_need), _schema(["string", "integer"])]
-Cpus = Annotated[float, _read(least_cpus), _schema(["string", "number"])]
-LeastSize = Annotated[int, _read(least_size_mib), _schema("string", pattern=r"^[0-9]+(MB|GB|TB)(\.\.)?$")]
-Skip = Annotated[str, _read(_skip), WithJsonSchema({"const": "skip"})]
-SecretName = Annotated[str, _read(_secret_name), _schema("string", pattern="^[A-Z_][A-Z0-9_]*$")]
-Workdir = Annotated[str, _read(_workdir), _schema("string", minLength=1)]
-Glob = Annotated[str, _read(_glob), _schema("string", minLength=1)]
-ProviderId = Annotated[str, _read(_provider), WithJsonSchema({"enum": list(PROVIDERS)})]
-KindName = Annotated[str, _read(_kind), WithJsonSchema({"enum": list(KIND_NAMES)})]
-Flag = Annotated[bool, _read(_flag), _schema("boolean")]
-Attempts = Annotated[int, _read(_attempts), _schema("integer", minimum=1, maximum=MAX_RETRY_ATTEMPTS)]
-GpuCount = Annotated[int, _read(_gpu_count), _schema("integer", minimum=0, maximum=99)]
-Size = Annotated[int, _read(size_mib), _schema("string", pattern="^[0-9]+(MB|GB|TB)$")]
+def _any_text(**more: Any) -> WithJsonSchema:
+    """Text that an editor may take for something else: `3.10` is a number to it, and the command `true` a boolean."""
+    return WithJsonSchema({"anyOf": [{"type": "string", **more}, {"type": "number"}, {"type": "boolean"}]})
+
+
+def _number_or_text(kind: str, pattern: str, **more: Any) -> WithJsonSchema:
+    """A number to an editor; in quotes it is a text, and means the same here."""
+    return WithJsonSchema({"anyOf": [{"type": kind, **more}, {"type": "string", "pattern": pattern}]})
+
+
+_NO_RESERVED_ENV = {
+    "not": {
+        "type": "string",
+        "pattern": f"^(({'|'.join(sorted(RESERVED))})$|({'|'.join(RESERVED_PREFIXES)}))",
+    }
+}
+_NO_RESERVED_WORD = {"not": {"enum": sorted(RESERVED_WORDS)}}
+_A_NAME = "^[a-z0-9]([a-z0-9._-]*[a-z0-9_-])?$"
+_A_SIZE = "[1-9][0-9]{0,8}(MB|GB|TB)"
+_A_DURATION = "^[1-9][0-9]{0,6}[smh]$"
+_A_TAG = ":[A-Za-z0-9_][A-Za-z0-9._-]{0,127}"
+_AN_IMAGE = (
+    f"^([a-z0-9][a-z0-9._:/-]*({_A_TAG})?@sha256:[0-9a-f]{{64}}"
+    f"|([A-Za-z0-9][A-Za-z0-9.-]{{0,252}}(:[0-9]{{1,5}})?/)?[a-z0-9][a-z0-9._/-]{{0,254}}({_A_TAG})?)$"
+)
+_A_GPU = f"^([0-9]{{1,2}}|({_A_SIZE}(\\.\\.({_A_SIZE})?)?|\\.\\.({_A_SIZE})?)(:[0-9]{{1,2}})?)$"
+
+Version = Annotated[Literal[1], BeforeValidator(_version), WithJsonSchema({"enum": [1, "1"]})]
+Name = Annotated[JobName, _read(_job_name), _schema("string", pattern=_A_NAME, maxLength=63, **_NO_RESERVED_WORD)]
+NameInList = Annotated[JobName, _read(_job_name), _any_text(pattern=_A_NAME, maxLength=63, **_NO_RESERVED_WORD)]
+Image = Annotated[ImageRef | ImageTag, _read(_image), _any_text(pattern=r"^[A-Za-z0-9][^\s@]*(@sha256:[0-9a-f]{64})?$")]
+Text = Annotated[str, _read(str), _any_text()]
+Shell = Annotated[str, _read(_shell), _any_text(pattern=r"\S")]
+ModelId = Annotated[str, _read(_model_id), _schema("string", pattern=f"^{_MODEL_ID.pattern}$")]
+ModelRevision = Annotated[
+    Revision | HubRef, _read(_revision), _any_text(pattern="^[A-Za-z0-9][A-Za-z0-9._/-]*$", maxLength=200)
+]
+Target = Annotated[str, _read(_target), _schema("string", pattern="^(/[^/]+)+$")]
+EnvName = Annotated[str, _read(_env_name), _schema("string", pattern=f"^{_ENV_NAME.pattern}$", **_NO_RESERVED_ENV)]
+EnvValue = Annotated[str, _read(_env_value), _any_text()]
+Artifact = Annotated[str, _read(_artifact), _any_text(pattern=r"^(?![/~])[^\\]+$")]
+Duration = Annotated[int, _read(duration_s), _schema("string", pattern=_A_DURATION)]
+Gpu = Annotated[GpuNeed, _read(gpu_need), _number_or_text("integer", _A_GPU, minimum=0, maximum=99)]
+Cpus = Annotated[
+    float, _read(least_cpus), _number_or_text("number", r"^[0-9]{1,4}(\.[0-9]{1,2})?(\.\.)?$", exclusiveMinimum=0)
+]
+LeastSize = Annotated[int, _read(least_size_mib), _schema("string", pattern=rf"^{_A_SIZE}(\.\.)?$")]
+Skip = Annotated[str, _read(_skip), _schema("string", enum=["skip"])]
+SecretName = Annotated[
+    str, _read(_secret_name), _schema("string", pattern=f"^{SECRET_NAME.pattern}$", **_NO_RESERVED_ENV)
+]
+Workdir = Annotated[str, _read(_workdir), _any_text(pattern=r"^(?![/~])[^\\]+$")]
+Glob = Annotated[str, _read(_glob), _any_text(pattern=r"^\S+$", maxLength=MAX_GLOB_CHARS)]
+ProviderId = Annotated[str, _read(_provider), _schema("string", enum=list(PROVIDERS))]
+KindName = Annotated[str, _read(_kind), _schema("string", enum=list(KIND_NAMES))]
+Flag = Annotated[
+    bool, _read(_flag), WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "string", "enum": ["true", "false"]}]})
+]
+Attempts = Annotated[
+    int, _read(_attempts), _number_or_text("integer", "^0{0,2}[1-5]$", minimum=1, maximum=MAX_RETRY_ATTEMPTS)
+]
+GpuCount = Annotated[int, _read(_gpu_count), _number_or_text("integer", "^[0-9]{1,2}$", minimum=0, maximum=99)]
+Size = Annotated[int, _read(size_mib), _schema("string", pattern=f"^{_A_SIZE}$")]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-_RESERVED = frozenset({"PATH", "GPURUN", "HF_HOME", "HF_HUB_OFFLINE"})
-_RESERVED_PREFIXES = ("LD_", "GITHUB_", "RUNPOD_", "DOCKER_", "GPURUN_")
+RESERVED = frozenset({"PATH", "GPURUN", "HF_HOME", "HF_HUB_OFFLINE"})
+RESERVED_PREFIXES = ("LD_", "GITHUB_", "RUNPOD_", "DOCKER_", "GPURUN_")
 
 
 def is_reserved(name: str) -> bool:
     """It steers the loader, the engine, a provider or gpurun itself. Case does not matter."""
-    return name.upper() in _RESERVED or name.upper().startswith(_RESERVED_PREFIXES)
+    return name.upper() in RESERVED or name.upper().startswith(RESERVED_PREFIXES)

@@ -68,7 +68,7 @@ class ImageTag(_Checked):
 
     __slots__ = ()
     _pattern = re.compile(
-        r"(?:[a-zA-Z0-9.\-]{1,253}(?::[0-9]{1,5})?/)?[a-z0-9][a-z0-9._\-/]{0,254}(?::[A-Za-z0-9_][A-Za-z0-9._\-]{0,127})?"
+        r"(?:[a-zA-Z0-9][a-zA-Z0-9.\-]{0,252}(?::[0-9]{1,5})?/)?[a-z0-9][a-z0-9._\-/]{0,254}(?::[A-Za-z0-9_][A-Za-z0-9._\-]{0,127})?"
     )
     _what = "an image by name and tag (name:tag)"
 

@@ -41,6 +41,22 @@ def duration_s(text: str) -> int:
     return seconds
 
 
+def written_duration(seconds: int) -> str:
+    """As it may stand in the file: `90s`, `30m`, `2h`."""
+    for unit, length_s in (("h", 3600), ("m", 60)):
+        if seconds and seconds % length_s == 0:
+            return f"{seconds // length_s}{unit}"
+    return f"{seconds}s"
+
+
+def written_size(mib: int) -> str:
+    """As it may stand in the file: `512MB`, `24GB`, `1TB`."""
+    for unit, length_mib in (("TB", _MIB["TB"]), ("GB", _MIB["GB"])):
+        if mib and mib % length_mib == 0:
+            return f"{mib // length_mib}{unit}"
+    return f"{mib}MB"
+
+
 def size_mib(text: str) -> int:
     """`512MB`, `24GB`, `1TB` in MiB; 1GB is 1,024 MiB, as GPU makers count. Raises ValueError with a sentence."""
     found = _SIZE.fullmatch(text)

@@ -19,7 +19,7 @@ MAX_SECRET_BYTES = 48 * 1024
 MAX_TOGETHER_BYTES = 512 * 1024
 """Of all values of one job: Linux gives a new program a quarter of its stack limit for them, 2 MiB by default."""
 
-_NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,255}")
+SECRET_NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,255}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ def secret_scope(repo: str) -> str:
 
 def name_fault(name: str) -> str:
     """Why a secret cannot have this name, in a sentence; empty when it can."""
-    if not _NAME.fullmatch(name):
+    if not SECRET_NAME.fullmatch(name):
         return f"{quoted(name)} cannot be the name of a secret. Use capital letters, digits and '_', no digit first."
     if is_reserved(name):
         return f"{name} is reserved and cannot be set by a job. Choose another name."

@@ -6,8 +6,9 @@ and `defaults` merged into each job. The models decide what is allowed; `faults`
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import chain
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
@@ -76,6 +77,11 @@ def explain(error: ConfigError, file: str | bytes | None) -> str:
     text = file.decode("utf-8", "replace") if isinstance(file, bytes) else file or ""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     return "\n".join(part for part in (str(error), quote(text, error.line, error.column), error.hint) if part)
+
+
+def tree(file: str | bytes | None) -> Table:
+    """The file with its positions, whatever its keys. Raises ConfigError when it cannot be read."""
+    return _root(file)
 
 
 def resources_line(file: str | bytes | None, job: str) -> int:
@@ -180,13 +186,14 @@ def _merged_jobs(raw: dict[str, Raw]) -> dict[str, Raw]:
     jobs = raw["jobs"]
     assert isinstance(defaults, dict)
     assert isinstance(jobs, dict)
-    return {name: _merged(defaults, job) for name, job in jobs.items() if isinstance(job, dict)}
+    return {name: merged(defaults, job) for name, job in jobs.items() if isinstance(job, dict)}
 
 
-def _merged(defaults: dict[str, Raw], job: dict[str, Raw]) -> dict[str, Raw]:
-    merged = {**defaults, **job}
+def merged(defaults: Mapping[str, Any], job: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a job with those of `defaults` under them; whatever stands behind the keys goes along."""
+    both = {**defaults, **job}
     for key in _MERGED:
         base, own = defaults.get(key), job.get(key)
         if isinstance(base, dict) and isinstance(own, dict):
-            merged[key] = {**base, **own}
-    return merged
+            both[key] = {**base, **own}
+    return both

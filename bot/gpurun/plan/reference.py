@@ -15,15 +15,24 @@ from gpurun.domain.config import (
     File,
     JobKeys,
     LimitKeys,
+    MaxKeys,
     ModelKeys,
+    PolicyKeys,
     ResourceKeys,
+    RetryKeys,
+    SecretRule,
+    TriggerKeys,
 )
+from gpurun.domain.repository import SCHEMA_URL
 from gpurun.plan.faults import MAX_FAULTS
 from gpurun.plan.load import MAX_MERGED
 from gpurun.plan.nodes import MAX_DEPTH, MAX_NODES
+from gpurun.plan.schema import gpurun_yml_schema
 from gpurun.plan.source import MAX_BYTES
 
-EXAMPLE = """\
+EXAMPLE = (
+    f"# yaml-language-server: $schema={SCHEMA_URL}\n"
+    """\
 version: 1
 defaults:
   limits: {max_duration: 20m}
@@ -39,6 +48,7 @@ jobs:
     resources: {gpu: "24GB..80GB:1", memory: 32GB, shm_size: 8GB}
     artifacts: ["out/**"]
 """
+)
 
 
 def gpurun_yml_page() -> str:
@@ -50,7 +60,8 @@ def gpurun_yml_page() -> str:
             "<!-- Generated from bot/gpurun/domain/config.py. Write it anew with `make docs`. -->",
             "",
             "The file lies at the top of the repository. A run reads it at the commit that it runs.",
-            "Editors check it with the JSON Schema in `gpurun-yml.schema.json`; `gpurun validate` checks it too.",
+            "`gpurun validate` checks it. Editors do, too, with the JSON Schema in `gpurun-yml.schema.json`: the first",
+            "line of the example names it for those that use `yaml-language-server`.",
             "",
             "```yaml",
             EXAMPLE.rstrip(),
@@ -61,7 +72,12 @@ def gpurun_yml_page() -> str:
             *_table("`models[]`", _doc(ModelKeys) + f" At most {MAX_MODELS}.", ModelKeys),
             *_table("`resources`", _doc(ResourceKeys), ResourceKeys),
             *_table("`limits`", _doc(LimitKeys), LimitKeys),
+            *_table("`trigger`", _doc(TriggerKeys), TriggerKeys),
+            *_table("`retry`", _doc(RetryKeys), RetryKeys),
             *_table("`checkout`", _doc(CheckoutKeys), CheckoutKeys),
+            *_table("`policy`", _doc(PolicyKeys), PolicyKeys),
+            *_table("`policy.secrets.<NAME>`", _doc(SecretRule), SecretRule),
+            *_table("`policy.max`", _doc(MaxKeys), MaxKeys),
             "## Rules",
             "",
             "- Values are text as written: `NO`, `on`, `3.10` and `1e-4` reach the job unchanged.",
@@ -83,12 +99,7 @@ def gpurun_yml_page() -> str:
 
 def json_schema() -> str:
     """Text of `docs/reference/gpurun-yml.schema.json`."""
-    schema = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **File.model_json_schema(),
-        "title": ".gpurun.yml",
-    }
-    return json.dumps(_without_nulls(schema), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(gpurun_yml_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 def _doc(model: type[BaseModel]) -> str:
@@ -114,17 +125,3 @@ def _table(title: str, text: str, model: type[BaseModel]) -> list[str]:
 
 def _planned() -> str:
     return ", ".join(f"`{key}`" for keys in PLANNED_KEYS.values() for key in sorted(keys))
-
-
-def _without_nulls(node: object) -> object:
-    """A key may be left out but not be null, so the `null` that stands for "left out" in the models goes."""
-    if isinstance(node, list):
-        return [_without_nulls(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    options = node.get("anyOf")
-    if isinstance(options, list) and {"type": "null"} in options:
-        rest = [option for option in options if option != {"type": "null"}]
-        node = {key: value for key, value in node.items() if key not in ("anyOf", "default")}
-        return {str(key): _without_nulls(value) for key, value in {**node, **rest[0]}.items()}
-    return {str(key): _without_nulls(value) for key, value in node.items()}

@@ -42,11 +42,18 @@ def modules(tmp_path: Path):
     return loaded_by
 
 
-@pytest.mark.parametrize("words", [("--help",), ("--version",), ("run", "--help"), ("db", "--help")], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [("--help",), ("--version",), ("run", "--help"), ("plan", "--help"), ("db", "--help")], ids=" ".join
+)
 def test_words_about_the_program_load_nothing_heavy(modules, words):
     loaded = modules(*words)
     assert "click" in loaded
     assert loaded & HEAVY == set()
+
+
+def test_config_show_loads_what_writes_tables_too(modules, tmp_path):
+    (tmp_path / ".gpurun.yml").write_text(CONFIG.format(digest="0" * 64))
+    assert modules("config", "show", "smoke") & HEAVY == {"pydantic", "rich", "yaml"}
 
 
 def test_validate_loads_the_readers_of_the_file_and_nothing_else(modules, tmp_path):

@@ -25,7 +25,7 @@ YAML_BLOCKS = [
     pytest.param(text, id=f"{name_of(page)}-{number}")
     for page in pages()
     for number, (language, text) in enumerate(fences(page))
-    if language == "yaml" and text.startswith("version:")
+    if language == "yaml" and re.match(r"(?:#.*\n)*version:", text)
 ]
 COMMANDS = sorted(
     {

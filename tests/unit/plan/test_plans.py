@@ -1,43 +1,22 @@
 """Resolving and digests. The golden files in `tests/data/plans` never change: stored digests must stay true."""
 
 import json
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpurun.domain.errors import Bug, PinNotFound
-from gpurun.domain.ids import CommitSha, JobName, RepoName, Revision, TreeSha
+from gpurun.domain.ids import CommitSha, JobName, RepoName, TreeSha
 from gpurun.domain.lock import Lock
-from gpurun.domain.plan import ModelFile, ModelPin, Plan
+from gpurun.domain.plan import ModelPin, Plan, Resources
 from gpurun.domain.run import Pins
 from gpurun.plan.digest import canonical, digest, result_key
 from gpurun.plan.load import load
 from gpurun.plan.lock import pinned
 from gpurun.plan.resolve import MAX_LISTED_BYTES, ConfirmImage, FetchCommit, ResolveModel, build, missing_pins
-
-PLANS = Path(__file__).parents[2] / "data" / "plans"
-IMAGE = "ghcr.io/org/app@sha256:" + "0123456789abcdef" * 4
-REVISION = Revision("0123456789" * 4)
-COMMIT = CommitSha("c" * 40)
-TREE = TreeSha("7" * 40)
-REPO = RepoName("org/app")
-LEAST = f"version: 1\njobs:\n  smoke:\n    image: {IMAGE}\n    run: python smoke.py\n"
-FULL = LEAST + (
-    "    setup: pip install -e .\n"
-    "    env: {SEED: '0', REGION: NO, TEXT: 'ü ∑'}\n"
-    f"    models: [{{id: org/model, revision: '{REVISION}', target: /weights}},"
-    f" {{id: org/two, revision: '{REVISION}'}}]\n"
-    "    resources: {gpu: '24GB..80GB:2', cpu: 0.5, memory: 32GB, disk: 60GB, shm_size: 8GB}\n"
-    "    limits: {max_duration: 2h}\n"
-    "    artifacts: ['out/**', report.json]\n"
-)
-FILES = (
-    ModelFile(path="model.safetensors", size=16_000_000, sha256="a" * 64, etag="a" * 64),
-    ModelFile(path="config.json", size=120, sha256="b" * 64, etag="b" * 40),
-)
+from tests.unit.plan.golden import COMMIT, FILES, FULL, GOLDEN, IMAGE, LEAST, PLANS, REPO, REVISION, TREE
 
 
 def pin(model_id, target=None):
@@ -50,12 +29,9 @@ def plan(text: str, models=()) -> Plan:
     return build(repo=REPO, sha=COMMIT, job_name=JobName("smoke"), job=job, pins=pins)
 
 
-GOLDEN = {"least": plan(LEAST), "full": plan(FULL, (pin("org/model", "/weights"), pin("org/two")))}
-
-
 @pytest.mark.parametrize("name", sorted(GOLDEN))
 def test_golden_digests(name):
-    golden = json.loads((PLANS / f"{name}.json").read_text())
+    golden = json.loads((PLANS / f"{name}.json").read_text(encoding="utf-8"))
     assert json.loads(canonical(GOLDEN[name])) == golden["canonical"]
     assert digest(GOLDEN[name]) == golden["digest"]
     assert result_key(GOLDEN[name]) == golden["result_key"]
@@ -63,6 +39,27 @@ def test_golden_digests(name):
 
 def test_every_plan_on_disk_is_checked():
     assert {path.stem for path in PLANS.glob("*.json")} == set(GOLDEN)
+    assert len(GOLDEN) >= 30
+
+
+def test_the_golden_plans_cover_every_field_and_its_default():
+    for part in ("setup", "workdir", "secrets", "env", "models", "resources", "artifacts"):
+        values = [getattr(one, part) for one in GOLDEN.values()]
+        assert getattr(GOLDEN["least"], part) in values
+        assert len({repr(value) for value in values}) > 1, part
+    for field in fields(Resources):
+        values = {getattr(one.resources, field.name) for one in GOLDEN.values()}
+        assert 0 in values, field.name
+        assert len(values) > 1, field.name
+    for part in ("repo", "job", "image", "run", "max_duration_s"):
+        assert len({getattr(one, part) for one in GOLDEN.values()}) > 1, part
+
+
+def test_only_plans_that_say_the_same_have_the_same_digest():
+    by_digest: dict[str, set[str]] = {}
+    for name, one in GOLDEN.items():
+        by_digest.setdefault(digest(one), set()).add(name)
+    assert [names for names in by_digest.values() if len(names) > 1] == [{"least", "kind-verify"}]
 
 
 def test_commit_image_and_one_model_are_resolved_together():
@@ -137,6 +134,45 @@ def test_no_order_of_keys_or_files_changes_a_digest(lines, env, files):
     shuffled = plan("\n".join([head, *lines, ""]), models)
     assert digest(shuffled) == digest(GOLDEN["full"])
     assert result_key(shuffled) == result_key(GOLDEN["full"])
+
+
+PARTS = {
+    "image": IMAGE,
+    "run": "python smoke.py",
+    "setup": "make",
+    "workdir": "sub",
+    "kind": "batch",
+    "secrets": ["B", "A"],
+    "artifacts": ["out/**"],
+    "env": {"SEED": "0", "REGION": "NO"},
+    "resources": {"gpu": "24GB:2", "memory": "32GB"},
+    "limits": {"max_duration": "2h"},
+}
+WHOLE = plan(json.dumps({"version": "1", "jobs": {"smoke": PARTS}}))
+
+
+@st.composite
+def files_of_the_same_job(draw) -> str:
+    """Each key in the job or in `defaults`, those of mappings one by one, and all in any order."""
+    job: dict[str, object] = {}
+    defaults: dict[str, object] = {}
+    for key in draw(st.permutations(list(PARTS))):
+        value = PARTS[key]
+        if isinstance(value, dict):
+            for inner in draw(st.permutations(list(value))):
+                draw(st.sampled_from([job, defaults])).setdefault(key, {})[inner] = value[inner]
+        else:
+            draw(st.sampled_from([job, defaults]))[key] = value
+            if key in job and draw(st.booleans()):
+                defaults[key] = "other/x" if isinstance(value, str) and key != "kind" else value
+    file = {"version": "1", "defaults": defaults, "jobs": {"smoke": job}}
+    return json.dumps({key: file[key] for key in draw(st.permutations(list(file)))})
+
+
+@given(files_of_the_same_job())
+def test_neither_order_nor_where_a_value_came_from_changes_a_digest(text):
+    assert digest(plan(text)) == digest(WHOLE)
+    assert result_key(plan(text)) == result_key(WHOLE)
 
 
 def test_defaults_written_out_change_no_digest():

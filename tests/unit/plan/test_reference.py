@@ -26,8 +26,15 @@ def test_the_example_of_the_page_is_a_valid_file():
 def test_the_schema_forbids_unknown_keys_everywhere():
     schema = json.loads(json_schema())
     assert schema["additionalProperties"] is False
-    assert all(part["additionalProperties"] is False for part in schema["$defs"].values())
+    assert all(part["additionalProperties"] is False for part in schema["definitions"].values())
     assert set(schema["properties"]) == {"version", "policy", "defaults", "jobs"}
+
+
+def test_every_key_of_the_schema_is_on_the_page():
+    page = PAGES["gpurun-yml.md"]()
+    schema = json.loads(json_schema())
+    parts = [schema, *schema["definitions"].values()]
+    assert [key for part in parts for key in part["properties"] if f"\n| `{key}` |" not in page] == []
 
 
 def test_no_page_shows_a_command_that_would_run_when_pasted():

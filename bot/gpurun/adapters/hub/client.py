@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,6 +91,13 @@ class HuggingFaceHub:
         if is_commit(ref) and revision != ref:  # a branch may be named like a commit
             raise PinNotFound(f"Asked for {asked}, the hub answered for commit {revision}.", pin=asked.pin)
         return revision
+
+    async def known(self, model_id: str, blobs: Mapping[str, int]) -> dict[str, str]:
+        """SHA-256 by git blob id, of small files (id and size) that were fetched before. Asks nobody."""
+        _check_id(model_id)
+        cache = self._cache(model_id)
+        found = {blob: await asyncio.to_thread(cache.sha256_of_blob, blob, size) for blob, size in blobs.items()}
+        return {blob: sha256 for blob, sha256 in found.items() if sha256 is not None}
 
     async def open(
         self, model_id: str, revision: Revision, file: ModelFile, *, offset: int = 0

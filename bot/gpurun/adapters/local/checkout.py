@@ -9,13 +9,16 @@ import re
 import shutil
 import stat
 import tempfile
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpurun.adapters.git.missing import find_missing, require_whole
 from gpurun.adapters.git.process import Ended, run_git
 from gpurun.domain.errors import SourceUnavailable, UserError
-from gpurun.domain.forge import RepoRef
-from gpurun.domain.ids import BranchName, CommitSha, RepoName
+from gpurun.domain.forge import NotFetched, RepoRef
+from gpurun.domain.ids import BranchName, CommitSha, RepoName, TreeSha
+from gpurun.domain.quantity import quoted
 from gpurun.domain.repository import Listed, RepoFacts, nearest, worth_reading
 
 ENV_FILE = ".env"
@@ -193,6 +196,31 @@ class Checkout:
         done = await self._must(state.top, *argv, "-p", state.sha, "-m", message, tree, extra=who)
         return CommitSha(_text(done))
 
+    async def commit_of(self, typed: str) -> CommitSha:
+        """What git takes the words for: an id, a branch, `HEAD~2`. Raises UserError when it is no commit here."""
+        top = await self.top()
+        argv = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{typed}^{{commit}}")
+        found = await self._ask(top, *argv)
+        if found.code != 0:
+            raise UserError(
+                f"{quoted(typed)} is no commit, branch or tag of this checkout.",
+                hint="`git log --oneline --all` shows what is here; `git fetch` gets what is not.",
+            )
+        return CommitSha(_text(found))
+
+    async def tree_of(self, sha: CommitSha) -> TreeSha:
+        """The tree of a commit that is here."""
+        return TreeSha(_text(await self._must(await self.top(), "rev-parse", "--verify", f"{sha}^{{tree}}")))
+
+    async def require_whole(self, sha: CommitSha, skip: Collection[NotFetched]) -> None:
+        """Raises PinNotFound when a run would: the commit points to what gpurun does not fetch."""
+        top = await self.top()
+
+        async def git(*argv: str, given: bytes = b"") -> Ended:
+            return await self._ask(top, *argv, given=given)
+
+        require_whole(await find_missing(git, sha), sha, skip)
+
     async def _must(
         self, folder: Path, *argv: str, extra: dict[str, str] | None = None, timeout_s: float = _TIMEOUT_S
     ) -> Ended:
@@ -202,14 +230,19 @@ class Checkout:
         return done
 
     async def _ask(
-        self, folder: Path, *argv: str, extra: dict[str, str] | None = None, timeout_s: float = _TIMEOUT_S
+        self,
+        folder: Path,
+        *argv: str,
+        extra: dict[str, str] | None = None,
+        timeout_s: float = _TIMEOUT_S,
+        given: bytes = b"",
     ) -> Ended:
         # The user's git configuration (safe.directory, excludesFile, filters) lives in the environment.
         inherited = os.environ  # noqa: TID251
         environment = {key: value for key, value in inherited.items() if key not in _PLACES}
         environment |= {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_LITERAL_PATHSPECS": "1"} | (extra or {})
         try:
-            return await run_git("-C", str(folder), *argv, environment=environment, timeout_s=timeout_s)
+            return await run_git("-C", str(folder), *argv, environment=environment, timeout_s=timeout_s, given=given)
         except TimeoutError as exc:
             raise SourceUnavailable(f"git in {folder} took longer than {timeout_s:g} s") from exc
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from pathlib import Path
 
 from gpurun.adapters.local.checkout import Checkout, LocalState
 from gpurun.domain.errors import ForgeRefused
-from gpurun.domain.forge import Check, Comment, GitSource, Permission, PullRequest, RepoRef
-from gpurun.domain.ids import BranchName, CommitSha
+from gpurun.domain.forge import Check, Comment, GitSource, NotFetched, Permission, PullRequest, RepoRef
+from gpurun.domain.ids import BranchName, CommitSha, TreeSha
 
 MAX_SNAPSHOT_BYTES = 512 * 1024 * 1024
 
@@ -29,6 +30,18 @@ class LocalForge:
     async def snapshot(self, *, max_bytes: int = MAX_SNAPSHOT_BYTES) -> CommitSha:
         """The working tree as a commit that only this call knows; see `Checkout.snapshot`."""
         return await self._checkout.snapshot(max_bytes=max_bytes)
+
+    async def commit_of(self, typed: str) -> CommitSha:
+        """Of an id, a branch, a tag or `HEAD~2`. Raises UserError when it is none here."""
+        return await self._checkout.commit_of(typed)
+
+    async def tree_of(self, sha: CommitSha) -> TreeSha:
+        """The tree of a commit that is here."""
+        return await self._checkout.tree_of(sha)
+
+    async def require_whole(self, sha: CommitSha, skip: Collection[NotFetched]) -> None:
+        """Raises PinNotFound for submodules and files of git LFS, unless they are in `skip`; as `Git.fetch` does."""
+        await self._checkout.require_whole(sha, skip)
 
     async def pull_request(self, repo: RepoRef, number: int) -> PullRequest:
         """HEAD, dressed as an open pull request onto itself."""

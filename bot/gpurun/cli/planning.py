@@ -1,0 +1,171 @@
+"""The plan of a job at a commit of this checkout, with as little network as it takes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from gpurun.adapters.local import LocalForge
+from gpurun.adapters.local.checkout import LocalState
+from gpurun.cli.the_job import CONFIG_MAX_BYTES, CONFIG_PATH, below
+from gpurun.domain.config import Job
+from gpurun.domain.errors import HubUnavailable, UserError
+from gpurun.domain.ids import CommitSha, JobName, TreeSha
+from gpurun.domain.lock import Lock
+from gpurun.domain.plan import ModelPin, ModelSpec, Plan
+from gpurun.domain.run import Pins
+from gpurun.plan.lock import LOCK_NAME, MAX_LOCK_BYTES, pinned, read_lock, require_same_files
+from gpurun.plan.locked import files_of, pin_of, small_files
+from gpurun.plan.resolve import build
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class At:
+    """A commit of this checkout, and the folder in it that is meant."""
+
+    state: LocalState
+    sha: CommitSha
+    tree: TreeSha
+    folder: str
+    """From the top; empty for the top."""
+    config_text: bytes | None
+    lock: Lock | UserError
+    """What `.gpurun.lock` beside the file pins, or what is wrong with it: only some jobs need it."""
+
+    @property
+    def file(self) -> str:
+        """The path of `.gpurun.yml`."""
+        return below(self.folder, CONFIG_PATH)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A plan, as far as it is known without a run."""
+
+    plan: Plan
+    lock: Lock
+    """What pinned the names; empty when the file pins everything."""
+    unlisted: tuple[ModelSpec, ...] = ()
+    """Models whose files nobody has listed: they have none in the plan."""
+    trouble: HubUnavailable | None = None
+    """Why hashes are missing in it, or files."""
+
+
+class ModelFiles(Protocol):
+    """Who knows which files a model has."""
+
+    async def pin(self, spec: ModelSpec, lock: Lock) -> ModelPin | None:
+        """None when nobody knows. Raises: PinNotFound, HubUnavailable."""
+        ...
+
+
+async def look_at(forge: LocalForge, state: LocalState, sha: CommitSha, folder: str) -> At:
+    """Raises UserError when the file there is too large."""
+    path = below(folder, CONFIG_PATH)
+    text = await forge.read_file(state.repo, sha, path, max_bytes=CONFIG_MAX_BYTES)
+    lock = await _lock(forge, state, sha, below(folder, LOCK_NAME))
+    return At(state=state, sha=sha, tree=await forge.tree_of(sha), folder=folder, config_text=text, lock=lock)
+
+
+async def draft(at: At, name: JobName, job: Job, files: ModelFiles) -> Draft:
+    """The plan that a run of this commit would make, if the commit is whole.
+
+    Raises: Unpinned, ConfigError of the lock, PinNotFound for a model.
+    """
+    lock = at.lock if job.needs_lock else Lock()
+    if isinstance(lock, UserError):
+        raise lock
+    wanted = pinned(job, lock)
+    models: list[ModelPin] = []
+    unlisted: list[ModelSpec] = []
+    trouble: HubUnavailable | None = None
+    for spec in wanted.models:
+        try:
+            pin = await files.pin(spec, lock)
+        except HubUnavailable as error:
+            trouble = trouble or error
+            pin = _pin_of_lock(spec, lock)
+        if pin is None:
+            unlisted.append(spec)
+        models.append(pin or ModelPin(id=spec.id, revision=spec.revision, target=spec.target, files=()))
+    pins = Pins(tree=at.tree, lock=lock, image_confirmed=True, models=tuple(models))
+    plan = build(repo=at.state.repo.name, sha=at.sha, job_name=name, job=job, pins=pins, folder=at.folder)
+    return Draft(plan=plan, lock=lock, unlisted=tuple(unlisted), trouble=trouble)
+
+
+class LockOnly:
+    """What the lock lists. Small files have no SHA-256: two plans can be compared, none has a digest."""
+
+    async def pin(self, spec: ModelSpec, lock: Lock) -> ModelPin | None:
+        return _pin_of_lock(spec, lock)
+
+
+class Known(Protocol):
+    """The hub, and what came from it before."""
+
+    async def resolve(self, spec: ModelSpec) -> ModelPin: ...
+
+    async def known(self, model_id: str, blobs: Mapping[str, int]) -> dict[str, str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LockThenHub:
+    """The lock with the hashes of small files that were fetched before; the hub only when that is not all."""
+
+    hub: Known
+
+    async def pin(self, spec: ModelSpec, lock: Lock) -> ModelPin | None:
+        entry = files_of(spec, lock)
+        if entry is not None:
+            known = await self.hub.known(spec.id, small_files(entry))
+            pin = pin_of(spec, entry, known)
+            if all(file.sha256 for file in pin.files):
+                return pin
+        pin = await self.hub.resolve(spec)
+        require_same_files(lock, pin)
+        return pin
+
+
+@dataclass(frozen=True, slots=True)
+class LockElseHub:
+    """The lock, or the hub where it lists nothing; for comparing, which needs no SHA-256 of small files."""
+
+    hub: Known
+
+    async def pin(self, spec: ModelSpec, lock: Lock) -> ModelPin | None:
+        return _pin_of_lock(spec, lock) or await self.hub.resolve(spec)
+
+
+@asynccontextmanager
+async def model_files(job: Job) -> AsyncIterator[ModelFiles]:
+    """For one job. What can reach a network is loaded only for jobs that have models."""
+    if not job.models:
+        yield LockOnly()
+        return
+    async with the_hub() as hub:
+        yield LockThenHub(hub)
+
+
+@asynccontextmanager
+async def the_hub() -> AsyncIterator[Known]:
+    """With this user's settings and cache. Raises UserError for a setting."""
+    from gpurun.cli.environment import read_settings
+    from gpurun.wiring import open_sources
+
+    async with open_sources(read_settings()) as sources:
+        yield sources.hub
+
+
+def _pin_of_lock(spec: ModelSpec, lock: Lock) -> ModelPin | None:
+    entry = files_of(spec, lock)
+    return pin_of(spec, entry, {}) if entry is not None else None
+
+
+async def _lock(forge: LocalForge, state: LocalState, sha: CommitSha, path: str) -> Lock | UserError:
+    try:
+        raw = await forge.read_file(state.repo, sha, path, max_bytes=MAX_LOCK_BYTES)
+        return Lock() if raw is None else read_lock(raw)
+    except UserError as error:
+        return error

@@ -1,0 +1,42 @@
+"""What `.gpurun.lock` says of the files of models, so that a plan can be made without the hub. Pure.
+
+The hub stores large files by SHA-256 and small ones by git blob id. The lock has what the hub tells, so of small files
+it has the blob id only, while a plan names every file by SHA-256.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpurun.domain.lock import Lock, LockedModel
+from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec, Plan
+
+
+def files_of(spec: ModelSpec, lock: Lock) -> LockedModel | None:
+    """The entry that lists the files of this model at this revision."""
+    same = (entry for entry in lock.models if (entry.id, entry.revision) == (spec.id, spec.revision))
+    return next((entry for entry in same if entry.files), None)
+
+
+def small_files(entry: LockedModel) -> Mapping[str, int]:
+    """Size by git blob id, of the files whose SHA-256 the lock does not have."""
+    return {file.blob: file.size for file in entry.files if not file.sha256}
+
+
+def pin_of(spec: ModelSpec, entry: LockedModel, sha256_of_blob: Mapping[str, str]) -> ModelPin:
+    """The model with the files of the lock. The SHA-256 of a small file that is not known is empty."""
+    files = (
+        ModelFile(
+            path=file.path,
+            size=file.size,
+            sha256=file.sha256 or sha256_of_blob.get(file.blob, ""),
+            etag=file.sha256 or file.blob,
+        )
+        for file in entry.files
+    )
+    return ModelPin(id=spec.id, revision=spec.revision, target=spec.target, files=tuple(files))
+
+
+def unknown_hashes(plan: Plan) -> tuple[str, ...]:
+    """`config.json of org/model`: the files without which the plan has no digest yet."""
+    return tuple(f"{file.path} of {model.id}" for model in plan.models for file in model.files if not file.sha256)
