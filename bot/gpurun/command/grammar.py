@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -120,14 +120,18 @@ def render(command: Command, *, prefix: str = "/gpurun") -> str:
     return " ".join([prefix, *words, *([f"{PATH}={path}"] if path else [])])
 
 
-def help_text(jobs: tuple[str, ...] = (), *, prefix: str = "/gpurun") -> str:
-    """Markdown for a comment; no line of it is a command."""
+def help_text(
+    jobs: tuple[str, ...] = (), folders: Mapping[str, tuple[str, ...]] | None = None, *, prefix: str = "/gpurun"
+) -> str:
+    """Markdown for a comment; no line of it is a command. `folders`: the jobs of files below the top."""
     lines = ["| comment | what it does | who |", "|---|---|---|"]
     for entry in TABLE:
         typed = " or ".join(f"`{usage}`" for usage in entry.usage(prefix))
         lines.append(f"| {typed} | {entry.help} | {WHO_TEXT[entry.who]} |")
     if jobs:
         lines += ["", "Jobs here: " + ", ".join(f"`{job}`" for job in jobs) + "."]
+    for folder, names in (folders or {}).items():
+        lines += ["", f"Jobs with `{PATH}={folder}`: " + ", ".join(f"`{job}`" for job in names) + "."]
     lines += ["", f"`{PATH}=<folder>` takes the `.gpurun.yml` of that folder, such as `{PATH}=examples/demo`."]
     lines += ["", "Write the command at the start of a line of a new comment; edits of old comments start nothing."]
     return "\n".join(lines)

@@ -93,7 +93,7 @@ def _path_of(pairs: list[str]) -> str | CommandError:
             folder = typed_folder(value)
         except ValueError as fault:
             why, _, hint = str(fault).partition(". ")
-            if value.strip("./"):
+            if value not in ("", ".", "./", "/"):
                 return CommandError(f"{_shown(pair)} {why}.", hint=f"{hint}." if hint else "")
             return CommandError(f"`{PATH}=` needs a folder.", hint=f"The top needs no `{PATH}=`.")
     return folder

@@ -13,7 +13,7 @@ _SPECIAL = frozenset(" \\`|\"'<>")
 
 
 def typed_folder(text: str) -> str:
-    """The folder as git spells it: `./a/b/` is `a/b`. Raises ValueError with what is wrong, to stand behind its name."""
+    """The folder as git spells it: `./a/b/` is `a/b`. Raises ValueError, to stand behind its name."""
     parts = [part for part in text.removesuffix("/").split("/") if part != "."]
     if text.startswith(("/", "~")) or ".." in parts or "" in parts or not parts:
         raise ValueError("is no folder inside the repository. Write one such as examples/demo, without '..'")
@@ -33,6 +33,11 @@ def config_path(folder: str) -> str:
 def beside(folder: str, name: str) -> str:
     """A file of that folder, from the top of the repository."""
     return f"{folder}/{name}" if folder else name
+
+
+def job_in(job: str, folder: str) -> str:
+    """How people read it: `smoke`, or `smoke (sub)` for the job of a file in a sub-folder."""
+    return f"{job} ({folder})" if folder else job
 
 
 def _is_typable(folder: str) -> bool:

@@ -6,6 +6,8 @@ import re
 from datetime import datetime
 from itertools import groupby
 
+from gpurun.domain.folder import config_path as config_path_in
+from gpurun.domain.folder import job_in
 from gpurun.domain.plan import ModelPin
 from gpurun.domain.run import Attempt, Phase, Run
 from gpurun.domain.telemetry import Cost, GpuSummary, Series, Summary
@@ -20,8 +22,6 @@ LOG_BYTES = 24_000
 LINE_BYTES = 1_000
 MAX_BLANK_LINES = 2
 """Of more together only one is shown."""
-
-CONFIG_PATH = ".gpurun.yml"
 
 _GPU_NOTE = re.compile(
     r"(GPU trouble|No GPU metrics): (.{1,400}?(?: \((?:once|\d{1,9} times)\)|in this container)\.)(?=\s|$)"
@@ -222,7 +222,18 @@ def artifacts(facts: RunFacts) -> str:
 
 def config_path(run: Run) -> str:
     """`.gpurun.yml`, with its folder when that is not the top."""
-    return f"{run.folder}/{CONFIG_PATH}" if run.folder else CONFIG_PATH
+    return config_path_in(run.folder)
+
+
+def job_name(run: Run) -> str:
+    """`smoke`, or `smoke (sub)` for the job of a file in a sub-folder. Untrusted text."""
+    return job_in(run.job, run.folder)
+
+
+def command(run: Run, word: str = "") -> str:
+    """What to type for this job, as code: `/gpurun cancel smoke path=sub`."""
+    words = ["/gpurun", word, run.job, f"path={run.folder}" if run.folder else ""]
+    return code(" ".join(part for part in words if part))
 
 
 def config_line(run: Run) -> str:
