@@ -36,6 +36,7 @@ def build_spec(
             ("source", plan.commit),
             ("setup", plan.setup),
             ("run", plan.run),
+            ("workdir", plan.workdir),
             *(("env", f"{name}={value}") for name, value in plan.env),
             *masks_fields(needles, masks_version),
             *_models(plan),
