@@ -32,6 +32,12 @@ def cli() -> None:
 @cli.command(epilog=EXIT_CODES)
 @click.argument("job")
 @click.option(
+    "--path",
+    metavar="FOLDER",
+    help="Take the .gpurun.yml of FOLDER, named from the top of the checkout as in a comment; `.` is the top. "
+    "Default: the nearest one above the current folder.",
+)
+@click.option(
     "--checkout",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     default=Path(),
@@ -43,12 +49,12 @@ def cli() -> None:
     help="Write artifacts into this folder. Default: one of the run's own, which is named at the end.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object; the log goes to stderr.")
-def run(job: str, checkout: Path, artifacts: Path | None, as_json: bool) -> None:  # noqa: FBT001 (click passes flags like this)
+def run(job: str, path: str | None, checkout: Path, artifacts: Path | None, as_json: bool) -> None:  # noqa: FBT001 (click passes flags like this)
     """Run JOB of this checkout in a container, without GitHub."""
     try:
         from gpurun.cli.run import Output, Wish, run_job
 
-        wish = Wish(job=job, checkout=checkout, artifacts_dir=artifacts)
+        wish = Wish(job=job, path=path, checkout=checkout, artifacts_dir=artifacts)
         sys.exit(run_job(wish, Output.JSON if as_json else Output.PEOPLE))
     except KeyboardInterrupt:  # while it was still loading
         sys.exit(130)
@@ -57,7 +63,7 @@ def run(job: str, checkout: Path, artifacts: Path | None, as_json: bool) -> None
 @cli.command()
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True), required=False)
 def validate(file: Path | None) -> None:
-    """Check FILE (default: .gpurun.yml at the top of the checkout; `-` for stdin) and say where it is wrong."""
+    """Check FILE (default: the nearest .gpurun.yml above this folder; `-` for stdin) and say where it is wrong."""
     from gpurun.cli.validate import default_file, validate_file
 
     sys.exit(validate_file(file or default_file()))

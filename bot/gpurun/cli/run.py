@@ -23,6 +23,7 @@ from gpurun.cli.validate import show_config_error
 from gpurun.cli.who import who
 from gpurun.command.parse import suggest
 from gpurun.domain.errors import ConfigError, GpurunError, ProviderRefused, ProviderUnavailable, UserError
+from gpurun.domain.folder import CONFIG_NAME, config_path, typed_folder
 from gpurun.domain.ids import CommitSha, JobName
 from gpurun.domain.plan import Resources
 from gpurun.domain.run import Verdict
@@ -34,7 +35,6 @@ from gpurun.report.terminal import no_run_result
 from gpurun.settings import Settings
 from gpurun.wiring import House, open_local
 
-CONFIG_PATH = ".gpurun.yml"
 CONFIG_MAX_BYTES = 64 * 1024
 LEFTOVERS_LIMIT_S = 5.0
 """How long clearing up after earlier runs may outlast this one; the next `gpurun run` goes on with it."""
@@ -63,17 +63,20 @@ class Wish:
 
     job: str
     checkout: Path
-    artifacts_dir: Path | None
+    artifacts_dir: Path | None = None
     """None: in the state folder of the run."""
+    path: str | None = None
+    """The folder of the file, from the top of the checkout; None: the nearest one above `checkout`."""
 
 
 class BrokenFile(UserError):
     """The file that would have been run has a fault."""
 
-    def __init__(self, fault: ConfigError, text: bytes | None) -> None:
-        super().__init__(str(fault), hint=fault.hint)
+    def __init__(self, fault: ConfigError, text: bytes | None, path: str) -> None:
+        super().__init__(str(fault).replace(CONFIG_NAME, path, 1), hint=fault.hint)
         self.fault = fault
         self.text = text
+        self.path = path
 
 
 def run_job(wish: Wish, output: Output) -> int:
@@ -113,7 +116,7 @@ def _without_a_run(error: GpurunError) -> tuple[Verdict, str]:
 
 def _tell(error: GpurunError) -> None:
     if isinstance(error, BrokenFile):
-        show_config_error(error.fault, error.text, CONFIG_PATH)
+        show_config_error(error.fault, error.text, error.path)
     else:
         tell("gpurun run", error)
 
@@ -141,8 +144,10 @@ async def _request_and_run(wish: Wish, settings: Settings, screen: Screen, inter
     async with interrupts.ending_at(1, NOTHING_RAN):
         state = await forge.checkout_state()
         sha = await forge.snapshot() if state.dirty else state.sha
-        request = await local_request(forge, state, sha, wish.job)
+        request = await local_request(forge, state, sha, wish)
     screen.starts(wish.job, state, sha)
+    if request.folder:
+        screen.notes(f"The job is that of {config_path(request.folder)}.")
     async with open_local(settings, forge) as house:
         keep_out_of_log(house.hide)
         async with interrupts.ending_at(1, NOTHING_RAN):
@@ -159,25 +164,62 @@ async def _request_and_run(wish: Wish, settings: Settings, screen: Screen, inter
     return EXIT_CODES[facts.run.verdict or Verdict.LOST]
 
 
-async def local_request(forge: LocalForge, state: LocalState, sha: CommitSha, job: str) -> LocalRequest:
+async def local_request(forge: LocalForge, state: LocalState, sha: CommitSha, wish: Wish) -> LocalRequest:
     """Raises UserError for a job that the file does not have, BrokenFile for a file that has a fault."""
-    raw = await forge.read_file(state.repo, sha, CONFIG_PATH, max_bytes=CONFIG_MAX_BYTES)
+    folder, raw = await _file_of(forge, state, sha, wish)
+    path = config_path(folder)
     try:
         jobs = job_names(load(raw))
     except ConfigError as fault:
-        raise BrokenFile(fault, raw) from fault
-    if job not in jobs:
-        meant = suggest(job, jobs)
+        raise BrokenFile(fault, raw, path) from fault
+    if wish.job not in jobs:
+        meant = suggest(wish.job, jobs)
         guess = f" Did you mean {meant!r}?" if meant in jobs else ""
-        raise UserError(f"There is no job {job!r} in {CONFIG_PATH}.{guess}", hint=f"Jobs: {', '.join(jobs)}.")
+        elsewhere = " `--path` names the folder of another file, `--path .` the top." if folder else ""
+        raise UserError(f"There is no job {wish.job!r} in {path}.{guess}", hint=f"Jobs: {', '.join(jobs)}.{elsewhere}")
     assert raw is not None  # `load` refuses a file that is not there
     return LocalRequest(
         repo=state.repo,
-        job=JobName(job),
+        job=JobName(wish.job),
         sha=sha,
         who=who(),
         config_text=raw.decode("utf-8", "surrogateescape"),
+        folder=folder,
     )
+
+
+async def _file_of(forge: LocalForge, state: LocalState, sha: CommitSha, wish: Wish) -> tuple[str, bytes | None]:
+    """The folder of the file that is meant, and the file; that of the top when there is none."""
+    if wish.path is not None:
+        folder = _named_folder(wish.path)
+        raw = await forge.read_file(state.repo, sha, config_path(folder), max_bytes=CONFIG_MAX_BYTES)
+        if raw is None and folder:
+            raise UserError(f"There is no {config_path(folder)} in {state.top}.", hint="`--path` starts at that top.")
+        return folder, raw
+    nearest_first = [config_path(folder) for folder in _folders_up(state.top, wish.checkout)]
+    found = await forge.read_files(state.repo, sha, nearest_first, max_bytes=CONFIG_MAX_BYTES)
+    if not found:
+        return "", None
+    file = found[0]
+    if file.content is None:
+        raise UserError(f"{file.path} has more than the {CONFIG_MAX_BYTES:,} bytes that are read.")
+    return file.path.rpartition("/")[0], file.content
+
+
+def _named_folder(text: str) -> str:
+    if text in (".", "./"):
+        return ""
+    try:
+        return typed_folder(text)
+    except ValueError as fault:
+        raise UserError(f"--path {text} {fault}.") from fault
+
+
+def _folders_up(top: Path, start: Path) -> list[str]:
+    """From `start` to the top of the checkout, which is the empty name."""
+    here, top = start.resolve(), top.resolve()
+    inside = here.relative_to(top) if here.is_relative_to(top) else Path()
+    return [*(folder.as_posix() for folder in (inside, *inside.parents) if folder != Path()), ""]
 
 
 class NoEngine(UserError):

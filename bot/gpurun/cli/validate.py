@@ -17,14 +17,20 @@ CONFIG = Path(".gpurun.yml")
 
 
 def default_file() -> Path:
-    """The file that `gpurun run` reads here: the one at the top of the checkout. Without a checkout, of this folder."""
+    """The file that `gpurun run` reads here: the nearest one, from this folder up to the top of the checkout.
+
+    The one at the top when there is none; without a checkout, the one of this folder.
+    """
     try:
         here = Path.cwd()
     except OSError:  # the folder was deleted under us
         return CONFIG
+    nearest: Path | None = None
     for folder in (here, *here.parents):
+        if nearest is None and (folder / CONFIG).is_file():
+            nearest = folder
         if (folder / ".git").exists():  # a file in worktrees; git itself is not asked, starting it takes longer
-            return Path(os.path.relpath(folder / CONFIG, here))
+            return Path(os.path.relpath((nearest or folder) / CONFIG, here))
     return CONFIG
 
 
