@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from pydantic import SecretStr
 
@@ -106,14 +107,16 @@ class World:
             stream_bytes={StreamName.LOG: 1_000_000, StreamName.METRICS: 1_000_000},
         )
 
-    async def start(self, run_id: str = "01kdrun0000000000000000001", config_text: str | None = CONFIG) -> str:
+    async def start(
+        self, run_id: str = "01kdrun0000000000000000001", config_text: str | None = CONFIG, **more: Any
+    ) -> str:
         """Intake's part: the run row and its check."""
         now = self.clock.now()
         try:
             await know_providers(self.services())
         except Crash:
             await know_providers(self.services())  # the next start
-        run = a_run(id=run_id, created_at=now, state_since=now, due_at=now, config_text=config_text)
+        run = a_run(id=run_id, created_at=now, state_since=now, due_at=now, config_text=config_text, **more)
         check = Publication(
             id=self.chance.ulid(),
             kind=PublicationKind.CHECK,
