@@ -22,7 +22,7 @@ from bench.mask import secrets
 from gpurun.adapters.local import LocalForge
 from gpurun.cli.follow import carry_out
 from gpurun.cli.logs import log_trouble_only
-from gpurun.cli.run import local_request
+from gpurun.cli.run import Wish, local_request
 from gpurun.domain.run import Attempt, Verdict
 from gpurun.domain.stream import StreamName
 from gpurun.flow.request import request_run
@@ -83,7 +83,7 @@ def main() -> list[Figure]:
 async def ours(house: House, forge: LocalForge) -> float:
     """Seconds from the beginning of the output to its last byte durable."""
     state = await forge.checkout_state()
-    request = await local_request(forge, state, state.sha, "log")
+    request = await local_request(forge, state, state.sha, Wish(job="log", checkout=state.top))
     run_id = await request_run(house.store, house.chance, request)
     took_s = 0.0
 

@@ -23,7 +23,7 @@ from bench.harness import Figure, seconds
 from gpurun.adapters.local import LocalForge
 from gpurun.cli.follow import carry_out
 from gpurun.cli.logs import log_trouble_only
-from gpurun.cli.run import local_request
+from gpurun.cli.run import Wish, local_request
 from gpurun.domain.run import Verdict
 from gpurun.flow.request import request_run
 from gpurun.settings import Settings
@@ -121,7 +121,7 @@ def _figure(name: str, ratios: list[float], goal: float) -> Figure:
 async def ours(house: House, forge: LocalForge) -> Times:
     """One run, whose log and verdict are checked."""
     state = await forge.checkout_state()
-    request = await local_request(forge, state, state.sha, "echo")
+    request = await local_request(forge, state, state.sha, Wish(job="echo", checkout=state.top))
     cpu, start = time.process_time(), time.perf_counter()
     with _result_times(house.store) as known_at:
         run_id = await request_run(house.store, house.chance, request)

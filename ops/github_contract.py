@@ -56,6 +56,7 @@ CALLED: dict[str, tuple[str, ...]] = {
     "/app/installations/{installation_id}/access_tokens": ("post",),
     f"{REPO}/installation": ("get",),
     f"{REPO}/pulls/{{pull_number}}": ("get",),
+    f"{REPO}/pulls/{{pull_number}}/files": ("get",),
     f"{REPO}/collaborators/{{username}}/permission": ("get",),
     f"{REPO}/git/trees/{{tree_sha}}": ("get",),
     f"{REPO}/git/blobs/{{file_sha}}": ("get",),

@@ -36,6 +36,7 @@ The spec, answer of `claim`:
     log_quota                bytes of log, then one last line says so
     source                   40-hex commit id; empty: no source
     setup, run               shell text; an empty one is skipped
+    workdir                  the folder of the source in which both start; empty: its top
     env                      repeated, `NAME=value`
     secret                   repeated, `NAME=value`: the same, and never shown
     masks                    grows with the secrets that the bot knows of
@@ -43,7 +44,7 @@ The spec, answer of `claim`:
                              every secret, because the bot alone knows how to spell them
     model                    repeated, `<index>\0<id>\0<revision>\0<target>`; target may be empty
     file                     repeated, `<model index>\0<size>\0<sha256>\0<etag>\0<path>`
-    artifact                 repeated, a glob under the work folder
+    artifact                 repeated, a glob under `workdir`
 
 A line of `metrics` is one JSON object; a value that is not known is `null` or left out, never 0:
     {"t": 1767614400.0, "cpu_pct": 12.5, "ram_mib": 900, "ram_total_mib": 16000, "disk_mib": 10, "disk_total_mib": 100,
@@ -92,6 +93,7 @@ LOST = "lost"
 EXIT = "exit"
 SETUP = "setup"
 SOURCE = "source"
+WORKDIR = "workdir"
 WEIGHTS_MISMATCH = "weights_mismatch"
 WEIGHTS = "weights"
 DISK = "disk"

@@ -90,6 +90,8 @@ class Run:
         """How many secrets the masker was told of; None before there is one."""
         self._masks_errand: Errand | None = None
         self._out_of_disk = False
+        self._folder = around.work
+        """Where the commands start, and what artifacts are relative to."""
 
     def go(self) -> int:
         """0 when the bot knows the end or does not want to."""
@@ -251,6 +253,8 @@ class Run:
 
             self._phase = "source"  # the bot noted it with the claim
             source.fetch(self, spec.source, around.work, around.tmp)
+        if spec.workdir:
+            self._find_workdir(spec)  # before the weights: a wrong name is told soon
         if spec.models:
             from gpurun_agent import weights
 
@@ -273,6 +277,11 @@ class Run:
             self._collect(spec)
         return end
 
+    def _find_workdir(self, spec: Spec) -> None:
+        from gpurun_agent import workdir
+
+        self._folder = workdir.find(self._around.work, spec.workdir)
+
     def _commands(self, spec: Spec, env: dict[str, str]) -> End:
         end = End(protocol.PASSED, protocol.EXIT, "", 0)
         if spec.setup:
@@ -288,7 +297,7 @@ class Run:
         self.breathe_until(lambda: self._out_of_disk or not self._contact.cancel)  # nothing starts while it asks why
         self.say("setup" if phase == "setup" else "run")
         before = oom_kills(self._around.cgroup)
-        command = Command(self._loop, self._log, text, folder=self._around.work, env=env)
+        command = Command(self._loop, self._log, text, folder=self._folder, env=env)
         try:
             self.breathe_until(command.poll)
         except Stopped as stopped:
@@ -322,7 +331,11 @@ class Run:
 
         self._enter("collecting")
         try:
-            collect.collect(self, spec.artifacts, self._around.work)
+            if spec.workdir:
+                self._find_workdir(spec)  # the job may have put a link in its place
+            collect.collect(self, spec.artifacts, self._folder)
+        except Ended as ended:
+            self._notes.append("No artifacts: %s" % ended)
         except Stopped:
             self._notes.append("Not all artifacts were collected.")
         except ImportError as exc:

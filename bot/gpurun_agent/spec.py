@@ -47,6 +47,7 @@ class Spec:
         self.source = ""
         self.setup = ""
         self.run = ""
+        self.workdir = ""
         self.env: list[tuple[str, str]] = []
         self.secrets: list[tuple[str, str]] = []
         self.mask: list[bytes] = []
@@ -65,7 +66,7 @@ class Spec:
             self.mask.append(value)
             return
         text = value.decode("utf-8", "surrogateescape")
-        if name in ("token", "source", "setup", "run"):
+        if name in ("token", "source", "setup", "run", "workdir"):
             setattr(self, name, text)
         elif name in ("number", "max_duration_s", "log_quota"):
             setattr(self, name, int(text))

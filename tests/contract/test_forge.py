@@ -191,6 +191,49 @@ async def test_a_file_that_is_too_large_is_the_persons_mistake(github, forge, re
         await forge.read_file(repo.ref, sha, ".gpurun.yml", max_bytes=2000)
 
 
+async def test_of_several_files_those_that_are_there_are_read_and_shared_folders_asked_for_once(
+    github, forge, repo, pull
+):
+    files = {"a/f": "1", "a/b/f": "22", "c/f": Link("a/f"), "d/f": "x" * 11}
+    sha = CommitSha(github.user("alice").push(pull, files))
+    asked = ["f", "a/f", "a/b/f", "a/b/c/f", "c/f", "d/f", "a/b"]
+
+    before = len(github.requests)
+    found = await forge.read_files(repo.ref, sha, asked, max_bytes=10)
+    assert [(one.path, one.content) for one in found] == [("a/f", b"1"), ("a/b/f", b"22"), ("d/f", None)]
+    paths = [one.path for one in github.requests[before:] if "/git/" in one.path]
+    assert len(paths) == len(set(paths)) == 7  # top, a, a/b, c and d, and two files
+
+
+async def test_what_a_pull_request_changes_is_listed_whatever_it_does_to_a_file(github, forge, repo, pull):
+    alice = github.user("alice")
+    base = {"kept": "k", "gone/f": "g", "old/name": "same\n" * 20, "edited": "1"}
+    alice.push(repo, base)
+    change = alice.open_pull_request(
+        repo,
+        branch="more",
+        files={"gone/f": None, "edited": "2", "new/é f": "n", "old/name": None, "new/name": "same\n" * 20},
+    )
+    alice.push(repo, {"on/main": "later"})
+
+    found = await forge.changed_files(repo.ref, change.number)
+    assert sorted(found.paths) == ["edited", "gone/f", "new/name", "new/é f"]
+    assert found.all_there
+
+
+async def test_the_files_of_a_large_pull_request_come_in_pages_up_to_githubs_limit(github, forge, repo):
+    alice = github.user("alice")
+    many = alice.open_pull_request(repo, branch="many", files={f"d/{n:04}": str(n) for n in range(250)})
+    before = len(github.requests)
+    assert len((await forge.changed_files(repo.ref, many.number)).paths) == 250
+    pages = [one.query for one in github.requests[before:] if one.path.endswith("/files")]
+    assert pages == [f"per_page=100&page={page}" for page in (1, 2, 3)]
+
+    too_many = alice.open_pull_request(repo, branch="more", files={f"d/{n:04}": str(n) for n in range(3_001)})
+    found = await forge.changed_files(repo.ref, too_many.number)
+    assert (len(found.paths), found.all_there) == (3_000, False)
+
+
 async def test_an_unknown_commit_is_not_an_absent_file(forge, repo):
     with pytest.raises(ForgeRefused) as caught:
         await forge.read_file(repo.ref, UNKNOWN, ".gpurun.yml", max_bytes=1000)

@@ -109,7 +109,7 @@ def test_the_document_is_what_the_script_makes_of_it():
     assert github_contract.trimmed(document) == document
     assert github_contract.DOCUMENT == DOCUMENT
     assert {path.name: github_contract.digest(path) for path in (DOCUMENT, github_contract.WEBHOOKS)} == {
-        "openapi.json": "5fab6bf4b3443fa7887ab38b81e4b32e83bc44c8d9eaf1c964f56d354ece544d",
+        "openapi.json": "27a154bbe97716babc8a5cc8f6de813aa22cc15b78ad83beda3ffaae0e515975",
         "webhooks.json.xz": "d0ddc9c72eab40bee7b38992e7e38b4336f2fa2cedc499e3a5371f156c71f30f",
     }
 

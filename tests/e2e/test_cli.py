@@ -124,6 +124,25 @@ def read_until(process: subprocess.Popen[str], line: str) -> list[str]:
     pytest.fail(f"the output ended before {line!r}: {process.stderr and process.stderr.read()}")
 
 
+def test_a_job_of_a_sub_folder_starts_there_and_keeps_what_is_there(desk, tmp_path):
+    job = {"image": desk.image, "run": "pwd; mkdir out; cat in.txt > out/made", "artifacts": ["out/**"]}
+    stray = {"image": desk.image, "run": "true", "workdir": "none"}
+    files = {"pkg/.gpurun.yml": json.dumps({"version": 1, "jobs": {"smoke": {**job, "workdir": "demo"}, "bad": stray}})}
+    for name, text in {**files, "pkg/demo/in.txt": "x"}.items():
+        (desk.checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        (desk.checkout / name).write_text(text)
+    desk.jobs(top={"run": "true"})
+    code, out, err = desk.run("smoke", "--path", "pkg", "--artifacts", str(tmp_path / "kept"))
+    assert code == 0, err
+    assert "/gpurun/work/pkg/demo\n" in out + err
+    assert "The job is that of pkg/.gpurun.yml." in out + err
+    assert "gpurun smoke (pkg): ✅ passed" in out + err
+    assert (tmp_path / "kept/out/made").read_text() == "x"
+    code, out, err = desk.run("bad", "--path", "pkg")
+    assert code == 1
+    assert "The commit has no folder pkg/none, in which the job should start." in out + err
+
+
 def test_a_dirty_checkout_runs_as_it_is_and_stays_as_it_was(desk):
     desk.jobs(smoke={"run": "cat new.txt; ls ignored.txt; mkdir out; cp new.txt out/kept.txt", "artifacts": ["out/**"]})
     (desk.checkout / ".gitignore").write_text("ignored.txt\n")

@@ -16,7 +16,10 @@ from pathlib import Path
 import anyio
 import pytest
 
+from gpurun.domain.ids import HubRef, Revision
+from gpurun.domain.lock import Lock, LockedModel
 from gpurun.flow import failpoints
+from gpurun.plan.lock import write_lock
 from tests.services.death_table import tell
 from tests.world import World, open_world
 from tests.world.bot import dying_at
@@ -52,8 +55,10 @@ IDLE = both("observe.accounts", "observe.list", "observe.settle", "worker.claim"
 STORIES: dict[str, tuple[str, ...]] = {
     "way": (
         *IDLE,
-        *both("intake.comment", "intake.pull_request", "intake.permission", "intake.config", "intake.commit"),
-        *both("run.git_source", "run.git_fetch", "run.image", "run.model", "run.pin", "run.offers", "run.settle"),
+        *both("intake.comment", "intake.pull_request", "intake.permission", "intake.config", "intake.policy"),
+        *both("intake.changed_files", "intake.files", "intake.commit"),
+        *both("run.git_source", "run.git_fetch", "run.lock", "run.image", "run.model"),
+        *both("run.pin", "run.offers", "run.settle"),
         *both("attempt.uplink_open", "attempt.prepare", "attempt.settle", "attempt.destroy", "attempt.uplink_close"),
         "attempt.send_create.before",
         *both("publish.turn", "publish.announce", "publish.commit", "publish.react"),
@@ -135,10 +140,20 @@ def story_of(request):
 
 
 async def test_the_whole_way_of_a_run(world: World, deaths: Deaths):
-    """One run, a new death at every edge between the comment and the verdict."""
+    """One run, a new death at every edge between the comment and the verdict.
+
+    Its file lies in a folder that has to be found, and names its model by a branch, which the lock beside it pins.
+    """
     revision = world.hub.add_model("acme/tiny", {"config.json": b"{}", "model.safetensors": b"w" * 5000})
     say = r"for i in $(seq 300); do printf 'line %s \351\r' $i; echo; sleep 0.01; done"
-    world.jobs(smoke={"run": say, "models": [{"id": "acme/tiny", "revision": str(revision)}]})
+    locked = LockedModel(id="acme/tiny", ref=HubRef("main"), revision=Revision(str(revision)), locked_on="2026-12-01")
+    job = {"image": world.image, "run": say, "models": [{"id": "acme/tiny"}]}
+    world.files(
+        {
+            "pkg/.gpurun.yml": json.dumps({"version": 1, "jobs": {"smoke": job}}),
+            "pkg/.gpurun.lock": write_lock(Lock(models=(locked,))),
+        }
+    )
     await world.bot.stop()
     # one step at a time: else a death at one edge loses the answer of a POST, and nobody passes its edge any more
     world.bot.environment = {**world.bot.environment, "GPURUN_WORKERS": "1"}
@@ -147,8 +162,8 @@ async def test_the_whole_way_of_a_run(world: World, deaths: Deaths):
         *(name for name in STORIES["way"] if name not in IDLE), after=lambda: world.comment("/gpurun smoke")
     )
     await world.bot.start()
-    await world.expect_check("gpurun / smoke", "success")
-    await world.expect_comment("✅ passed")
+    await world.expect_check("gpurun / smoke (pkg)", "success")
+    await world.expect_comment("gpurun smoke (pkg): ✅ passed")
     record = await assert_laws(world)
     assert [len(rows) for rows in (record.commands, record.runs, record.attempts)] == [1, 1, 1]
     assert_log(world, "smoke", b"".join(b"line %d \xe9\r\n" % i for i in range(1, 301)))

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from gpurun.domain.errors import Bug, GpurunError, PinNotFound, SourceUnavailable
-from gpurun.domain.forge import Check, Comment, GitSource, NotFetched, Permission, PullRequest, RepoRef
+from gpurun.domain.errors import Bug, GpurunError, PinNotFound, SourceUnavailable, UserError
+from gpurun.domain.forge import (
+    ChangedFiles,
+    Check,
+    Comment,
+    GitSource,
+    NotFetched,
+    Permission,
+    PullRequest,
+    RepoFile,
+    RepoRef,
+)
 from gpurun.domain.ids import BranchName, CommitSha, ImageRef, RepoName, Revision, TreeSha
 from gpurun.domain.lock import ImagePin
 from gpurun.domain.offer import Uplink
@@ -118,9 +128,13 @@ class FakeUplinks:
 
 @dataclass
 class SourceOnlyForge:
-    """`ports.forge.Forge` for the engine, which asks it for nothing but where git fetches from."""
+    """`ports.forge.Forge` for the engine, which asks it for files, and where git fetches from."""
 
     errors: list[GpurunError] = field(default_factory=list)
+    files: dict[str, bytes] = field(default_factory=dict)
+    """At every commit, by path."""
+    asked_for: list[str] = field(default_factory=list)
+    """Paths that were read."""
 
     async def git_source(self, repo: RepoRef) -> GitSource:
         _raise_next(self.errors)
@@ -136,7 +150,20 @@ class SourceOnlyForge:
         raise Bug("the engine does not ask for rights")
 
     async def read_file(self, repo: RepoRef, at: CommitSha | BranchName, path: str, *, max_bytes: int) -> bytes | None:
-        raise Bug("the engine does not read files")
+        self.asked_for.append(path)
+        _raise_next(self.errors)
+        content = self.files.get(path)
+        if content is not None and len(content) > max_bytes:
+            raise UserError(f"{path} is too large.")
+        return content
+
+    async def read_files(
+        self, repo: RepoRef, at: CommitSha, paths: Sequence[str], *, max_bytes: int
+    ) -> tuple[RepoFile, ...]:
+        raise Bug("the engine knows which file it reads")
+
+    async def changed_files(self, repo: RepoRef, number: int) -> ChangedFiles:
+        raise Bug("the engine does not ask for pull requests")
 
     async def react(self, repo: RepoRef, comment_id: int, content: str) -> int:
         raise Bug("the engine does not write to the forge")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from pydantic import SecretStr
 
@@ -116,7 +117,7 @@ class World:
         return Masker([SecretStr(claim_token(SECRET, attempt.id))])
 
     async def start(
-        self, run_id: str = "01kdrun0000000000000000001", config_text: str | None = CONFIG, *, folder: str = ""
+        self, run_id: str = "01kdrun0000000000000000001", config_text: str | None = CONFIG, **more: Any
     ) -> str:
         """Intake's part: the run row and its check."""
         now = self.clock.now()
@@ -124,7 +125,7 @@ class World:
             await know_providers(self.services())
         except Crash:
             await know_providers(self.services())  # the next start
-        run = a_run(id=run_id, created_at=now, state_since=now, due_at=now, config_text=config_text, folder=folder)
+        run = a_run(id=run_id, created_at=now, state_since=now, due_at=now, config_text=config_text, **more)
         check = Publication(
             id=self.chance.ulid(),
             kind=PublicationKind.CHECK,

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpurun.cli.paper import lay_out, paper
-from gpurun.cli.the_job import BrokenFile, config_of, file_on_disk, job_of, named_folder, read_config
+from gpurun.cli.the_job import BrokenFile, config_of, file_on_disk, job_of, read_config
 from gpurun.cli.trouble import tell
 from gpurun.cli.validate import show_config_error
 from gpurun.domain.errors import UserError
@@ -54,9 +54,9 @@ def show_json(job: str, path: str | None) -> int:
 def _shown(job: str, path: str | None) -> Shown | None:
     """None when the person has been told why there is nothing."""
     try:
-        file = file_on_disk(named_folder(path))
+        file = file_on_disk(path).file
         raw = read_config(file)
-        return Shown(file=file, settings=settings_of(raw, job_of(config_of(raw, str(file)), job)))
+        return Shown(file=file, settings=settings_of(raw, job_of(config_of(raw, str(file)), job, str(file))))
     except BrokenFile as error:
         show_config_error(error.fault, error.text, error.path)
     except UserError as error:

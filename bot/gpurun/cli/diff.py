@@ -13,7 +13,7 @@ import click
 from gpurun.adapters.local import LocalForge
 from gpurun.cli.diff_screen import show
 from gpurun.cli.planning import At, Draft, LockElseHub, LockOnly, draft, look_at, the_hub
-from gpurun.cli.the_job import CONFIG_PATH, BrokenFile, config_of, named_folder, unknown_job
+from gpurun.cli.the_job import BrokenFile, config_of, file_on_disk, unknown_job
 from gpurun.cli.trouble import first_of_ours, tell
 from gpurun.cli.validate import show_config_error
 from gpurun.domain.config import Job
@@ -132,7 +132,7 @@ def _found(wish: Wish) -> Diff | int:
 
 
 async def _diff(wish: Wish) -> Diff:
-    folder = named_folder(wish.path)
+    folder = file_on_disk(wish.path).folder
     forge = LocalForge(Path())
     state = await forge.checkout_state()
     sides: list[Side] = []
@@ -151,8 +151,8 @@ def _named(typed: str, jobs: tuple[str, ...], a: Side, b: Side) -> JobName:
     """Raises UserError."""
     if typed not in jobs:
         if not a.jobs and not b.jobs:
-            raise UserError(f"Neither {a.typed} nor {b.typed} has a {CONFIG_PATH}.")
-        raise unknown_job(typed, jobs)
+            raise UserError(f"Neither {a.typed} nor {b.typed} has a {a.at.file}.")
+        raise unknown_job(typed, jobs, a.at.file)
     return JobName(typed)
 
 

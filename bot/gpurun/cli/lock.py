@@ -8,9 +8,11 @@ from pathlib import Path
 
 import click
 
-from gpurun.cli.validate import CONFIG, default_file, show_config_error
+from gpurun.cli.the_job import file_on_disk
+from gpurun.cli.validate import show_config_error
 from gpurun.domain.config import Config
 from gpurun.domain.errors import ConfigError
+from gpurun.domain.folder import CONFIG_NAME
 from gpurun.domain.lock import Lock
 from gpurun.plan.load import check
 from gpurun.plan.lock import LOCK_NAME, read_lock
@@ -73,12 +75,12 @@ def _faults(place: Place) -> list[str]:
 
 def _places(files: Iterable[Path]) -> tuple[Place, ...]:
     """Each once; a lock stands for the file beside it. Raises Unusable."""
-    named = list(files) or [default_file()]
+    named = list(files) or [file_on_disk(None).file]
     return tuple(_place(file) for file in dict.fromkeys(_beside(file) for file in named))
 
 
 def _beside(file: Path) -> Path:
-    return file.with_name(CONFIG.name) if file.name == LOCK_NAME else file
+    return file.with_name(CONFIG_NAME) if file.name == LOCK_NAME else file
 
 
 def _place(file: Path) -> Place:

@@ -32,7 +32,8 @@ def jobs_at_tab(context: click.Context, parameter: click.Parameter, incomplete: 
 
 
 PATH_HELP = (
-    "Take the .gpurun.yml of FOLDER, named from the top of the checkout as in a comment. Default: the one at the top."
+    "Take the .gpurun.yml of FOLDER, named from the top of the checkout as in a comment; `.` is the top. "
+    "Default: the nearest one above the current folder."
 )
 
 
@@ -47,6 +48,7 @@ def cli() -> None:
 
 @cli.command(epilog=EXIT_CODES)
 @click.argument("job", shell_complete=jobs_at_tab)
+@click.option("--path", metavar="FOLDER", help=PATH_HELP)
 @click.option(
     "--checkout",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -66,6 +68,7 @@ def cli() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object; the log goes to stderr.")
 def run(
     job: str,
+    path: str | None,
     checkout: Path,
     artifacts: Path | None,
     env_file: Path | None,
@@ -75,7 +78,7 @@ def run(
     try:
         from gpurun.cli.run import Output, Wish, run_job
 
-        wish = Wish(job=job, checkout=checkout, artifacts_dir=artifacts, env_file=env_file)
+        wish = Wish(job=job, path=path, checkout=checkout, artifacts_dir=artifacts, env_file=env_file)
         sys.exit(run_job(wish, Output.JSON if as_json else Output.PEOPLE))
     except KeyboardInterrupt:  # while it was still loading
         sys.exit(130)
@@ -97,10 +100,11 @@ def init(print_only: bool) -> None:  # noqa: FBT001 (click passes flags like thi
 @cli.command()
 @click.argument("files", type=click.Path(path_type=Path, allow_dash=True), nargs=-1)
 def validate(files: tuple[Path, ...]) -> None:
-    """Check FILES (default: .gpurun.yml at the top of the checkout; `-` for stdin) and say where they are wrong."""
-    from gpurun.cli.validate import default_file, validate_file
+    """Check FILES (default: the nearest .gpurun.yml above this folder; `-` for stdin) and say where they are wrong."""
+    from gpurun.cli.the_job import file_on_disk
+    from gpurun.cli.validate import validate_file
 
-    sys.exit(max([validate_file(file) for file in files or (default_file(),)]))
+    sys.exit(max([validate_file(file) for file in files or (file_on_disk(None).file,)]))
 
 
 @cli.command()

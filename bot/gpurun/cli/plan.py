@@ -15,7 +15,7 @@ from gpurun.adapters.local import LocalForge, LocalState
 from gpurun.cli.paper import paper
 from gpurun.cli.plan_screen import Row, line_of, plan_rows
 from gpurun.cli.planning import At, Draft, draft, look_at, model_files
-from gpurun.cli.the_job import BrokenFile, config_of, job_of, named_folder
+from gpurun.cli.the_job import BrokenFile, config_of, file_on_disk, job_of
 from gpurun.cli.trouble import first_of_ours, tell
 from gpurun.cli.validate import show_config_error
 from gpurun.domain.config import Config, Job
@@ -119,13 +119,13 @@ def _planned(wish: Wish) -> Planned | int:
 
 
 async def _plan(wish: Wish) -> Planned:
-    folder = named_folder(wish.path)
+    folder = file_on_disk(wish.path).folder
     forge = LocalForge(Path())
     state = await forge.checkout_state()
     sha, notes = await _chosen(forge, state, wish.commit)
     at = await look_at(forge, state, sha, folder)
     config = config_of(at.config_text, at.file)
-    name = job_of(config, wish.job)
+    name = job_of(config, wish.job, at.file)
     job = config.jobs[name]
     async with model_files(job) as files:
         drafted = await draft(at, name, job, files)

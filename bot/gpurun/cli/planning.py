@@ -9,9 +9,10 @@ from typing import Protocol
 
 from gpurun.adapters.local import LocalForge
 from gpurun.adapters.local.checkout import LocalState
-from gpurun.cli.the_job import CONFIG_MAX_BYTES, CONFIG_PATH, below
+from gpurun.cli.the_job import CONFIG_MAX_BYTES
 from gpurun.domain.config import Job
 from gpurun.domain.errors import HubUnavailable, UserError
+from gpurun.domain.folder import beside, config_path
 from gpurun.domain.ids import CommitSha, JobName, TreeSha
 from gpurun.domain.lock import Lock
 from gpurun.domain.plan import ModelPin, ModelSpec, Plan
@@ -37,7 +38,7 @@ class At:
     @property
     def file(self) -> str:
         """The path of `.gpurun.yml`."""
-        return below(self.folder, CONFIG_PATH)
+        return config_path(self.folder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +64,9 @@ class ModelFiles(Protocol):
 
 async def look_at(forge: LocalForge, state: LocalState, sha: CommitSha, folder: str) -> At:
     """Raises UserError when the file there is too large."""
-    path = below(folder, CONFIG_PATH)
+    path = config_path(folder)
     text = await forge.read_file(state.repo, sha, path, max_bytes=CONFIG_MAX_BYTES)
-    lock = await _lock(forge, state, sha, below(folder, LOCK_NAME))
+    lock = await _lock(forge, state, sha, beside(folder, LOCK_NAME))
     return At(state=state, sha=sha, tree=await forge.tree_of(sha), folder=folder, config_text=text, lock=lock)
 
 

@@ -19,11 +19,12 @@ from gpurun.cli.interrupts import Interrupted, Interrupts, listening
 from gpurun.cli.leftovers import clear_leftovers, mark_ended
 from gpurun.cli.logs import keep_out_of_log, log_trouble_only
 from gpurun.cli.screen import JsonScreen, PeopleScreen, Screen
-from gpurun.cli.the_job import CONFIG_MAX_BYTES, CONFIG_PATH, BrokenFile, config_of, job_of
+from gpurun.cli.the_job import CONFIG_MAX_BYTES, BrokenFile, config_of, job_of, named_folder
 from gpurun.cli.trouble import first_of_ours, tell
 from gpurun.cli.validate import show_config_error
 from gpurun.cli.who import who
 from gpurun.domain.errors import GpurunError, ProviderRefused, ProviderUnavailable, UserError
+from gpurun.domain.folder import config_path
 from gpurun.domain.ids import CommitSha
 from gpurun.domain.plan import Resources
 from gpurun.domain.run import Verdict
@@ -62,10 +63,12 @@ class Wish:
 
     job: str
     checkout: Path
-    artifacts_dir: Path | None
+    artifacts_dir: Path | None = None
     """None: in the state folder of the run."""
     env_file: Path | None = None
     """None: `.env` at the top of the checkout, when it is there."""
+    path: str | None = None
+    """The folder of the file, from the top of the checkout; None: the nearest one above `checkout`."""
 
 
 def run_job(wish: Wish, output: Output) -> int:
@@ -133,11 +136,13 @@ async def _request_and_run(wish: Wish, settings: Settings, screen: Screen, inter
     async with interrupts.ending_at(1, NOTHING_RAN):
         state = await forge.checkout_state()
         sha = await forge.snapshot() if state.dirty else state.sha
-        request = await local_request(forge, state, sha, wish.job)
+        request = await local_request(forge, state, sha, wish)
     job = load(request.config_text or "").jobs[request.job]
     env_file = wish.env_file or state.top / ENV_FILE
     given = given_secrets(wish.job, job.secrets, env_file, must_exist=wish.env_file is not None)
     screen.starts(wish.job, state, sha)
+    if request.folder:
+        screen.notes(f"The job is that of {config_path(request.folder)}.")
     if note := ignored_note(given, wish.job):
         screen.notes(note)
     async with open_local(settings, forge, given=given.values) as house:
@@ -156,10 +161,11 @@ async def _request_and_run(wish: Wish, settings: Settings, screen: Screen, inter
     return EXIT_CODES[facts.run.verdict or Verdict.LOST]
 
 
-async def local_request(forge: LocalForge, state: LocalState, sha: CommitSha, job: str) -> LocalRequest:
+async def local_request(forge: LocalForge, state: LocalState, sha: CommitSha, wish: Wish) -> LocalRequest:
     """Raises UserError for a job that the file does not have, BrokenFile for a file that has a fault."""
-    raw = await forge.read_file(state.repo, sha, CONFIG_PATH, max_bytes=CONFIG_MAX_BYTES)
-    name = job_of(config_of(raw), job)
+    folder, raw = await _file_of(forge, state, sha, wish)
+    path = config_path(folder)
+    name = job_of(config_of(raw, path), wish.job, path)
     assert raw is not None  # `config_of` refuses a file that is not there
     return LocalRequest(
         repo=state.repo,
@@ -167,7 +173,33 @@ async def local_request(forge: LocalForge, state: LocalState, sha: CommitSha, jo
         sha=sha,
         who=who(),
         config_text=raw.decode("utf-8", "surrogateescape"),
+        folder=folder,
     )
+
+
+async def _file_of(forge: LocalForge, state: LocalState, sha: CommitSha, wish: Wish) -> tuple[str, bytes | None]:
+    """The folder of the file that is meant, and the file; that of the top when there is none."""
+    if wish.path is not None:
+        folder = named_folder(wish.path)
+        raw = await forge.read_file(state.repo, sha, config_path(folder), max_bytes=CONFIG_MAX_BYTES)
+        if raw is None and folder:
+            raise UserError(f"There is no {config_path(folder)} in {state.top}.", hint="`--path` starts at that top.")
+        return folder, raw
+    nearest_first = [config_path(folder) for folder in _folders_up(state.top, wish.checkout)]
+    found = await forge.read_files(state.repo, sha, nearest_first, max_bytes=CONFIG_MAX_BYTES)
+    if not found:
+        return "", None
+    file = found[0]
+    if file.content is None:
+        raise UserError(f"{file.path} has more than the {CONFIG_MAX_BYTES:,} bytes that are read.")
+    return file.path.rpartition("/")[0], file.content
+
+
+def _folders_up(top: Path, start: Path) -> list[str]:
+    """From `start` to the top of the checkout, which is the empty name."""
+    here, top = start.resolve(), top.resolve()
+    inside = here.relative_to(top) if here.is_relative_to(top) else Path()
+    return [*(folder.as_posix() for folder in (inside, *inside.parents) if folder != Path()), ""]
 
 
 class NoEngine(UserError):

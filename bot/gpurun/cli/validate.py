@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -13,19 +12,6 @@ from gpurun.domain.errors import ConfigError
 from gpurun.plan.load import check, explain
 
 STDIN = Path("-")
-CONFIG = Path(".gpurun.yml")
-
-
-def default_file() -> Path:
-    """The file that `gpurun run` reads here: the one at the top of the checkout. Without a checkout, of this folder."""
-    try:
-        here = Path.cwd()
-    except OSError:  # the folder was deleted under us
-        return CONFIG
-    for folder in (here, *here.parents):
-        if (folder / ".git").exists():  # a file in worktrees; git itself is not asked, starting it takes longer
-            return Path(os.path.relpath(folder / CONFIG, here))
-    return CONFIG
 
 
 def validate_file(file: Path) -> int:

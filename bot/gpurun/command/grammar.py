@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -28,6 +28,11 @@ class Argument(StrEnum):
     OPTIONAL_JOB = "[job]"
 
 
+PATH = "path"
+"""The one `key=value` of this version."""
+PATH_USAGE = f"[{PATH}=<folder>]"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One command."""
@@ -37,21 +42,22 @@ class Entry:
     who: Who
     help: str
     """One sentence."""
-    make: Callable[[str | None], Command]
-    """From the job's name, or None."""
+    make: Callable[[str | None, str], Command]
+    """From the job's name, or None, and the folder, or an empty text."""
     short: str = ""
     """A shorter way to type the same, without the prefix; empty for none. `" "` is the bare prefix."""
 
     def usage(self, prefix: str = "/gpurun") -> tuple[str, ...]:
         """Every way to type it, shortest first."""
-        full = f"{prefix} {self.word} {self.argument}".rstrip()
-        return (f"{prefix} {self.short}".rstrip(), full) if self.short else (full,)
+        behind = f" {PATH_USAGE}" if self.argument is not Argument.NONE else ""
+        full = f"{prefix} {self.word} {self.argument}".rstrip() + behind
+        return (f"{prefix} {self.short}".rstrip() + behind, full) if self.short else (full,)
 
 
-def _run(job: str | None) -> Command:
+def _run(job: str | None, path: str) -> Command:
     if job is None:
         raise Bug("the table lets `run` through without a job")
-    return RunJob(job)
+    return RunJob(job, path)
 
 
 TABLE: tuple[Entry, ...] = (
@@ -75,7 +81,7 @@ TABLE: tuple[Entry, ...] = (
         argument=Argument.NONE,
         who=Who.ANYONE,
         help="Show the commands and the jobs.",
-        make=lambda _: Help(),
+        make=lambda _job, _path: Help(),
         short=" ",
     ),
 )
@@ -105,23 +111,27 @@ def entry_of(command: Command) -> Entry:
 def render(command: Command, *, prefix: str = "/gpurun") -> str:
     """The shortest line that parses to this command."""
     match command:
-        case RunJob(job):
-            return f"{prefix} {job}"
-        case Cancel(None):
-            return f"{prefix} cancel"
-        case Cancel(job):
-            return f"{prefix} cancel {job}"
+        case RunJob(job, path):
+            words = [job]
+        case Cancel(job, path):
+            words = ["cancel", *([job] if job else [])]
         case Help():
             return f"{prefix} help"
+    return " ".join([prefix, *words, *([f"{PATH}={path}"] if path else [])])
 
 
-def help_text(jobs: tuple[str, ...] = (), *, prefix: str = "/gpurun") -> str:
-    """Markdown for a comment; no line of it is a command."""
+def help_text(
+    jobs: tuple[str, ...] = (), folders: Mapping[str, tuple[str, ...]] | None = None, *, prefix: str = "/gpurun"
+) -> str:
+    """Markdown for a comment; no line of it is a command. `folders`: the jobs of files below the top."""
     lines = ["| comment | what it does | who |", "|---|---|---|"]
     for entry in TABLE:
         typed = " or ".join(f"`{usage}`" for usage in entry.usage(prefix))
         lines.append(f"| {typed} | {entry.help} | {WHO_TEXT[entry.who]} |")
     if jobs:
         lines += ["", "Jobs here: " + ", ".join(f"`{job}`" for job in jobs) + "."]
+    for folder, names in (folders or {}).items():
+        lines += ["", f"Jobs with `{PATH}={folder}`: " + ", ".join(f"`{job}`" for job in names) + "."]
+    lines += ["", f"`{PATH}=<folder>` takes the `.gpurun.yml` of that folder, such as `{PATH}=examples/demo`."]
     lines += ["", "Write the command at the start of a line of a new comment; edits of old comments start nothing."]
     return "\n".join(lines)

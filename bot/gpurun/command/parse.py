@@ -6,15 +6,18 @@ import difflib
 import re
 from collections.abc import Iterable
 
-from gpurun.command.grammar import BY_WORD, PLANNED, Argument, Entry, render
+from gpurun.command.grammar import BY_WORD, PATH, PLANNED, Argument, Entry, render
 from gpurun.command.lines import INVISIBLE, Line, command_lines
-from gpurun.domain.command import Command, Help, RunJob
+from gpurun.domain.command import ARGUMENTS_PLANNED, Command, Help, RunJob
 from gpurun.domain.errors import CommandError
+from gpurun.domain.folder import ENDS_A_SENTENCE, typed_folder
 
 MAX_COMMANDS = 5
 """Lines of one comment that count."""
 
 _JOB = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9_-])?")
+_PAIR = re.compile(r"[A-Za-z][A-Za-z_-]*=")
+_KNOWN_ARGUMENTS = f"`{PATH}=<folder>` is."
 _ZERO_WIDTH = re.compile(f"[{INVISIBLE}]")
 _DIRECTION = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
@@ -63,41 +66,79 @@ def _parse_line(line: Line, prefix: str) -> Parsed:
             f"A line with `{prefix}` holds invisible characters that change the direction of text.",
             hint="Type it anew instead of pasting it.",
         )
-    words = _words(line.rest)
-    return _parse_words(words[0], words[1:], prefix) if words else Help()
+    every = _words(line.rest)
+    pairs = [word for word in every if _PAIR.match(word)]
+    words = [word for word in every if not _PAIR.match(word)]
+    if not every:
+        return Help()
+    path = _path_of(pairs)
+    if not words:
+        return path if isinstance(path, CommandError) else _no_job(prefix)
+    parsed = _parse_words(words[0], words[1:], "" if isinstance(path, CommandError) else path, prefix)
+    if isinstance(parsed, CommandError | Help):
+        return parsed
+    return path if isinstance(path, CommandError) else parsed
 
 
-def _parse_words(word: str, rest: list[str], prefix: str) -> Parsed:
+def _path_of(pairs: list[str]) -> str | CommandError:
+    """The folder of `path=…`, empty without one. Every `key=value` may stand anywhere in the line."""
+    folder = ""
+    for pair in pairs:
+        key, _, value = pair.partition("=")
+        if key.lower() != PATH:
+            return _unknown_argument(key)
+        if folder:
+            return CommandError(f"`{PATH}=…` stands in the line twice.", hint="Write one line for each folder.")
+        try:
+            folder = typed_folder(value)
+        except ValueError as fault:
+            why, _, hint = str(fault).partition(". ")
+            if value not in ("", ".", "./", "/"):
+                return CommandError(f"{_shown(pair)} {why}.", hint=f"{hint}." if hint else "")
+            return CommandError(f"`{PATH}=` needs a folder.", hint=f"The top needs no `{PATH}=`.")
+    return folder
+
+
+def _unknown_argument(key: str) -> CommandError:
+    close = difflib.get_close_matches(key.lower(), [PATH, *ARGUMENTS_PLANNED], n=1, cutoff=0.6)
+    if close == [PATH]:
+        return CommandError(f"There is no argument {_shown(key + '=…')}. Did you mean `{PATH}=…`?")
+    return CommandError(f"Arguments such as {_shown(key + '=…')} are not in this version.", hint=_KNOWN_ARGUMENTS)
+
+
+def _parse_words(word: str, rest: list[str], path: str, prefix: str) -> Parsed:
     entry = BY_WORD.get(word.lower())
     if entry is not None:
-        return _with_argument(entry, rest, prefix)
+        return _with_argument(entry, rest, path, prefix)
     if word.lower() in PLANNED:
         return CommandError(f"`{prefix} {word.lower()}` is not in this version.", hint=_try_help(prefix))
     meant = suggest(word, ()) if rest else None
     if meant is not None:
         return CommandError(f"{_shown(word)} is no command. Did you mean `{prefix} {meant}`?", hint=_try_help(prefix))
-    return _bad_job(word, prefix) or _unexpected(rest, prefix) or RunJob(word)
+    return _bad_job(word, prefix) or _unexpected(rest, prefix) or RunJob(word, path)
 
 
 def _words(rest: str) -> list[str]:
     """Split at spaces of every kind. A zero-width character right behind the prefix separates, elsewhere it is none.
 
-    Punctuation that ends the line ends the sentence: no job name ends with it.
+    Punctuation that ends the line ends the sentence: no job name and no folder ends with it.
     """
     text = _ZERO_WIDTH.sub("", rest.lstrip(INVISIBLE)).strip()
-    return text.rstrip(".,:;!?").split()
+    return text.rstrip(ENDS_A_SENTENCE).split()
 
 
-def _with_argument(entry: Entry, rest: list[str], prefix: str) -> Parsed:
+def _with_argument(entry: Entry, rest: list[str], path: str, prefix: str) -> Parsed:
     if entry.argument is Argument.NONE:
         # somebody who asks for help gets help, whatever stands behind the word
-        return entry.make(None)
+        return entry.make(None, "")
     if not rest:
-        if entry.argument is Argument.OPTIONAL_JOB:
-            return entry.make(None)
-        return CommandError(f"`{prefix} {entry.word}` needs the name of a job.", hint=_try_help(prefix))
+        return entry.make(None, path) if entry.argument is Argument.OPTIONAL_JOB else _no_job(prefix, entry.word)
     job, *more = rest
-    return _bad_job(job, prefix) or _unexpected(more, prefix) or entry.make(job)
+    return _bad_job(job, prefix) or _unexpected(more, prefix) or entry.make(job, path)
+
+
+def _no_job(prefix: str, word: str = "run") -> CommandError:
+    return CommandError(f"`{prefix} {word}` needs the name of a job.", hint=_try_help(prefix))
 
 
 def _bad_job(word: str, prefix: str) -> CommandError | None:
@@ -131,7 +172,7 @@ def _unexpected(words: list[str], prefix: str) -> CommandError | None:
         )
     key, is_argument, _ = word.partition("=")
     if is_argument:
-        return CommandError(f"Arguments such as {_shown(key + '=…')} are not in this version.")
+        return _unknown_argument(key)
     if word.startswith("-"):
         return CommandError(f"Options such as {_shown(word)} are not in this version.")
     return CommandError(f"{_shown(word)} is not understood here.", hint="Write other text on another line.")

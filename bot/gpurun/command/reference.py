@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpurun.command.grammar import PLANNED, TABLE, WHO_TEXT
 from gpurun.command.parse import MAX_COMMANDS
+from gpurun.domain.command import ARGUMENTS_PLANNED
 
 
 def commands_page() -> str:
@@ -27,7 +28,14 @@ def commands_page() -> str:
             "",
             "Not in this version, and answered so: "
             + planned
-            + "; arguments such as `gpu=…`; several jobs in one line.",
+            + "; several jobs in one line; arguments such as "
+            + ", ".join(f"`{key}=…`" for key in ARGUMENTS_PLANNED)
+            + ".",
+            "",
+            "`path=<folder>` may stand anywhere behind `/gpurun`. It is a folder of the repository, from its top, and",
+            "its `.gpurun.yml` counts. Without it the file at the top counts; when that one has no such job, the",
+            "folders that the pull request touches are looked through ([monorepos](../guides/monorepo.md)).",
+            "`cancel <job>` stops the run of the top; where none goes on, that of the only folder in which it runs.",
             "",
             "## Which lines count",
             "",

@@ -47,6 +47,25 @@ class PullRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedFiles:
+    """What a pull request changes."""
+
+    paths: tuple[str, ...]
+    """From the top of the repository, in the forge's order; files that it removes too."""
+    all_there: bool
+    """False: the forge lists no more of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepoFile:
+    """A file at a commit."""
+
+    path: str
+    content: bytes | None
+    """None when it is larger than what was asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comment:
     """A comment as the API gave it just now."""
 

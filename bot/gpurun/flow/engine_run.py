@@ -22,6 +22,7 @@ from gpurun.domain.errors import (
     Transient,
     UserError,
 )
+from gpurun.domain.folder import CONFIG_NAME, beside
 from gpurun.domain.lock import Lock
 from gpurun.domain.offer import Offer
 from gpurun.domain.plan import Resources
@@ -65,7 +66,7 @@ from gpurun.run.trust import NO_SECRETS, may_hold_secrets
 
 ASK_FOR_LESS = "Ask for less under `resources` in `.gpurun.yml`, or have gpurun run on a machine that has it."
 
-CONFIG_NAME = ".gpurun.yml"
+NONE_OF_THEM = "This server has none of the providers that the job may use:"
 MAX_FAULTS = 50
 """Of one file that are told; GitHub takes as many annotations at a time."""
 
@@ -251,7 +252,7 @@ class RunSteps:
 
     async def _lock(self, run: Run) -> Lock:
         """What `.gpurun.lock` at the commit holds; nothing when there is none."""
-        path = f"{run.folder}/{LOCK_NAME}" if run.folder else LOCK_NAME
+        path = beside(run.folder, LOCK_NAME)
         raw = await edges.call(
             failpoints.RUN_LOCK,
             lambda: self._s.forge.read_file(run.repo, run.sha, path, max_bytes=MAX_LOCK_BYTES),
@@ -285,6 +286,8 @@ class RunSteps:
                 continue
             offers += found
             never += [why] if why else []
+        if not asked and only is not None:
+            return _Offered(offers=(), because="", never=f"{NONE_OF_THEM} {', '.join(only) or 'none'}.")
         hopeless = bool(never) and len(never) == len(asked)
         rank = list(asked).index if only else lambda _: 0
         return _Offered(
@@ -429,9 +432,9 @@ def _policy(run: Run) -> PolicyKeys:
 
 
 def _notes(run: Run) -> tuple[str, ...]:
-    if run.policy_text is None:
+    if run.pr is None:  # no default branch was asked: who runs a job on a machine of theirs sets its policy
         return ()
-    note = changed_note(_load(run.config_text).policy, _policy(run))
+    note = changed_note(_load(run.config_text).policy, _policy(run), folder=run.folder)
     return (note,) if note else ()
 
 
@@ -498,7 +501,8 @@ def _refusal(error: GpurunError, pins: Pins) -> Change:
 def _why_refused(error: GpurunError) -> Change:
     match error:
         case ConfigError(line=line):
-            told = _sentences(error)
+            ours = error.file == CONFIG_NAME  # whose lines are quoted
+            told = _sentences(error) if ours else f"`{error.file}`, line {line}: {_sentences(error)}"
             faults = (error, *error.others)
             return lambda row, now: end(
                 row,
@@ -506,7 +510,7 @@ def _why_refused(error: GpurunError) -> Change:
                 now,
                 reason="config",
                 detail=told,
-                error_line=line if error.file == CONFIG_NAME else 0,
+                error_line=line if ours else 0,
                 faults=tuple(_fault(one, row.folder) for one in faults[:MAX_FAULTS]),
             )
         case UserError():
@@ -523,4 +527,4 @@ def _sentences(error: UserError) -> str:
 
 
 def _fault(error: ConfigError, folder: str) -> Fault:
-    return Fault(file=f"{folder}/{error.file}" if folder else error.file, line=error.line, text=_sentences(error))
+    return Fault(file=beside(folder, error.file), line=error.line, text=_sentences(error))

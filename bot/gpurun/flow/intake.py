@@ -7,53 +7,33 @@ and settles the delivery. A second worker, a redelivery or a restart finds the (
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 import anyio
 import anyio.to_thread
 import structlog
 
-from gpurun.command.allow import may
-from gpurun.command.grammar import help_text, render
-from gpurun.command.parse import parse, suggest
-from gpurun.domain.command import Cancel, Command, Help, RunJob
 from gpurun.domain.delivery import Delivery, InboxRow, InboxState
-from gpurun.domain.errors import (
-    CommandError,
-    ConfigError,
-    ForgeLimited,
-    ForgeRefused,
-    ForgeSuspended,
-    ForgeUnavailable,
-    UserError,
-)
-from gpurun.domain.forge import Comment, Permission, PullRequest, RepoRef
-from gpurun.domain.ids import JobName, RepoName
+from gpurun.domain.errors import ForgeLimited, ForgeRefused, ForgeSuspended, ForgeUnavailable
 from gpurun.domain.pace import DEFAULT, SLOT_KEEPS, Budget, have_read, may_read
-from gpurun.domain.publication import Publication, PublicationKind
-from gpurun.domain.run import AuditEntry, Run
+from gpurun.domain.publication import PublicationKind
+from gpurun.domain.run import AuditEntry
 from gpurun.flow import edges, failpoints
-from gpurun.flow.events import CommentCreated, comment_created
+from gpurun.flow.comments import Asked, NotForUs, addressed, forged, outdated, understand
 from gpurun.flow.limits import PAUSE_MAX, limited, suspended
-from gpurun.plan.load import job_names, load
+from gpurun.flow.look import Look, Memory, Seen
+from gpurun.flow.obey import Obey, entry, publish, subject, told
 from gpurun.ports.clock import Chance
 from gpurun.ports.forge import Forge
 from gpurun.ports.store import Lease, Store, Tx
 from gpurun.report import reply
 
-CONFIG_PATH = ".gpurun.yml"
-CONFIG_MAX_BYTES = 64 * 1024
-CALL_TIMEOUT_S = 30.0
 MAX_TRIES = 5
 """Failures of whatever kind after which a delivery is poison."""
-PREFIX = "/gpurun"
 UNAUTHORIZED = 401
 GONE = frozenset({404, 410, 451})
 """Statuses of what a person or GitHub removed."""
-OLDEST = timedelta(days=7)
-"""GitHub keeps deliveries, to send them again, for a few days. Whoever has the webhook's secret could send the word of
-years ago, on which nobody acted, for the commit of today."""
 
 READS_OF_A_COMMENT = 7
 """Comment, pull request, rights, and two files in two steps each."""
@@ -66,42 +46,6 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """A comment with at least one command line, as the webhook told it."""
-
-    event: CommentCreated
-    repo: RepoRef
-    parsed: tuple[Command | CommandError, ...]
-    unpaid: int = 0
-    """Reads that were not booked before."""
-
-
-@dataclass(frozen=True, slots=True)
-class NotForUs:
-    """Why a delivery is ignored."""
-
-    note: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """What the forge said when asked again."""
-
-    comment: Comment
-    pull_request: PullRequest
-    permission: Permission
-    config_text: str | None
-    config_error: UserError | None = None
-    """The file could not even be fetched (too large)."""
-    jobs: tuple[str, ...] = ()
-    """The job names of the file; empty when there is no usable file (the run's check then says why)."""
-    not_by_comment: frozenset[str] = frozenset()
-    """Jobs whose file says that comments do not start them."""
-    policy_text: str | None = None
-    """The file of the default branch."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Intake:
     """Handler of `inbox` rows."""
 
@@ -110,6 +54,7 @@ class Intake:
     chance: Chance
     budget: Budget = DEFAULT
     """Of each installation."""
+    memory: Memory = field(default_factory=Memory)
 
     async def __call__(self, lease: Lease) -> None:
         """One step: read the delivery, ask the forge, commit."""
@@ -134,6 +79,7 @@ class Intake:
         seen = await self._try_to_look(lease, asked, now - delivery.received_at)
         if seen is None:
             return
+        asked = replace(asked, unpaid=asked.unpaid + seen.more_reads)
         if note := forged(asked, seen.comment):
             await self._distrust(lease, asked, seen, note)
         elif note := outdated(delivery, seen.comment):
@@ -177,7 +123,7 @@ class Intake:
         """None when the row has been given back or settled."""
         installation_id = asked.repo.installation_id
         try:
-            return await self._look(asked)
+            return await Look(self.forge, self.memory)(asked)
         except ForgeLimited as limit:
             told = limit
             await self._later(lease, lambda tx: (limited(tx, installation_id, told), None))
@@ -214,170 +160,26 @@ class Intake:
 
         await edges.commit(self.store, failpoints.INTAKE_RESUME, apply)
 
-    async def _look(self, asked: Asked) -> Seen:
-        repo, forge = asked.repo, self.forge
-        comment = await edges.call(
-            failpoints.INTAKE_COMMENT, lambda: forge.comment(repo, asked.event.comment.id), timeout_s=CALL_TIMEOUT_S
-        )
-        pull_request = await edges.call(
-            failpoints.INTAKE_PULL_REQUEST,
-            lambda: forge.pull_request(repo, asked.event.issue.number),
-            timeout_s=CALL_TIMEOUT_S,
-        )
-        permission = await edges.call(
-            failpoints.INTAKE_PERMISSION, lambda: forge.permission(repo, comment.author), timeout_s=CALL_TIMEOUT_S
-        )
-        text, error = await self._config(repo, pull_request) if wants_config(asked) else (None, None)
-        policy_text = await self._policy(repo, pull_request) if wants_run(asked) else None
-        jobs, not_by_comment = await anyio.to_thread.run_sync(jobs_of, text)
-        return Seen(
-            comment=comment,
-            pull_request=pull_request,
-            permission=permission,
-            config_text=text,
-            config_error=error,
-            jobs=jobs,
-            not_by_comment=not_by_comment,
-            policy_text=policy_text,
-        )
-
-    async def _config(self, repo: RepoRef, pull_request: PullRequest) -> tuple[str | None, UserError | None]:
-        try:
-            raw = await edges.call(
-                failpoints.INTAKE_CONFIG,
-                lambda: self.forge.read_file(repo, pull_request.head_sha, CONFIG_PATH, max_bytes=CONFIG_MAX_BYTES),
-                timeout_s=CALL_TIMEOUT_S,
-            )
-        except UserError as error:
-            return None, error
-        # Undecodable bytes become lone surrogates, which `plan.load` reports with their position.
-        return (None if raw is None else raw.decode("utf-8", "surrogateescape")), None
-
-    async def _policy(self, repo: RepoRef, pull_request: PullRequest) -> str | None:
-        """The default branch's file. One that is too large has no policy that could be known."""
-        branch = pull_request.default_branch
-        try:
-            raw = await edges.call(
-                failpoints.INTAKE_POLICY,
-                lambda: self.forge.read_file(repo, branch, CONFIG_PATH, max_bytes=CONFIG_MAX_BYTES),
-                timeout_s=CALL_TIMEOUT_S,
-            )
-        except UserError as error:
-            return f"# {error}"  # a file of comments alone is one that cannot be read
-        return None if raw is None else raw.decode("utf-8", "surrogateescape")
-
     def _apply(self, tx: Tx, lease: Lease, asked: Asked, seen: Seen) -> None:
         """The one transaction."""
         if not tx.settle_inbox(lease, InboxState.DONE, ""):
             return
         self._pay(tx, asked)
+        obey = Obey(self.chance, asked, seen)
         said: list[str] = []
         for index, parsed in enumerate(asked.parsed):
             if tx.take_command(asked.repo.name, seen.comment.id, index, lease.id):
                 tx.audit(entry(tx, seen, "command_taken", subject(asked), command=told(parsed)))
-                said += self._obey(tx, asked, seen, parsed)
+                said += obey(tx, parsed)
         quiet = bool(said) and not self._may_be_told(tx, asked, seen)
-        self._publish(tx, asked, PublicationKind.REACT, "-1" if quiet else "eyes")
+        publish(tx, self.chance, asked, PublicationKind.REACT, text="-1" if quiet else "eyes")
         if said and not quiet:
-            self._publish(tx, asked, PublicationKind.REPLY, reply.join(said))
+            publish(tx, self.chance, asked, PublicationKind.REPLY, text=reply.join(said))
 
     def _may_be_told(self, tx: Tx, asked: Asked, seen: Seen) -> bool:
         """Anybody may comment, and each answer in words is one write less for everybody else."""
         return seen.permission.push or tx.tell_refusal(
             asked.repo.installation_id, seen.comment.author, every=TOLD_EVERY
-        )
-
-    def _obey(self, tx: Tx, asked: Asked, seen: Seen, parsed: Command | CommandError) -> list[str]:
-        """What has to be said about this line; the run's own comment says the rest."""
-        if isinstance(parsed, CommandError):
-            return [reply.error(parsed)]
-        match parsed:
-            case Help():
-                return [help_text(seen.jobs)]
-            case Cancel():
-                return self._cancel(tx, asked, seen, parsed)
-            case RunJob():
-                return self._run(tx, asked, seen, parsed) if seen.pull_request.open else [reply.closed()]
-
-    def _cancel(self, tx: Tx, asked: Asked, seen: Seen, command: Cancel) -> list[str]:
-        live = [r for r in tx.live_runs(asked.repo, seen.pull_request.number) if command.job in (None, r.job)]
-        if not live:
-            return [reply.nothing_to_cancel(command.job)]
-        said: list[str] = []
-        for run in live:
-            denied = may(command, permission=seen.permission, is_fork=False, own_run=run.who == seen.comment.author)
-            if denied:
-                said.append(reply.error(denied))
-                continue
-            tx.ask_cancel(run.id, seen.comment.author)
-            tx.audit(entry(tx, seen, "run_cancel_asked", f"run:{run.id}"))
-        return list(dict.fromkeys(said))
-
-    def _run(self, tx: Tx, asked: Asked, seen: Seen, command: RunJob) -> list[str]:
-        pull_request = seen.pull_request
-        denied = may(
-            command, permission=seen.permission, is_fork=pull_request.is_fork_of(asked.repo.name), own_run=False
-        )
-        if denied:
-            tx.audit(entry(tx, seen, "run_denied", subject(asked)))
-            return [reply.error(denied)]
-        if seen.config_error is not None:
-            return [reply.error(seen.config_error)]
-        if seen.jobs and command.job not in seen.jobs:
-            return [reply.unknown_job(command.job, seen.jobs, suggest(command.job, seen.jobs))]
-        if command.job in seen.not_by_comment:
-            return [reply.not_by_comment(command.job)]
-        for run in tx.live_runs(asked.repo, pull_request.number):
-            # nobody joins a run that was told to end: it would never answer them
-            if (run.job, run.sha) == (command.job, pull_request.head_sha) and run.cancel_at is None:
-                tx.also_asked(run.id, seen.comment.author)
-                tx.raise_rev(run.id, final=False, urgent=False)
-                tx.audit(entry(tx, seen, "run_joined", f"run:{run.id}"))
-                return []
-        self._add_run(tx, asked, seen, JobName(command.job))
-        return []
-
-    def _add_run(self, tx: Tx, asked: Asked, seen: Seen, job: JobName) -> None:
-        now = tx.now()
-        run = Run(
-            id=self.chance.ulid(),
-            repo=asked.repo,
-            pr=seen.pull_request.number,
-            job=job,
-            sha=seen.pull_request.head_sha,
-            base_sha=seen.pull_request.base_sha,
-            who=seen.comment.author,
-            why="comment",
-            comment_id=seen.comment.id,
-            created_at=now,
-            read_key=self.chance.token(16),
-            config_text=seen.config_text,
-            policy_text=seen.policy_text,
-            state_since=now,
-            due_at=now,
-        )
-        tx.add_run(run)
-        for kind in (PublicationKind.CHECK, PublicationKind.COMMENT):
-            self._publish(tx, asked, kind, "", run_id=run.id)
-        tx.audit(entry(tx, seen, "run_created", f"run:{run.id}"))
-
-    def _publish(self, tx: Tx, asked: Asked, kind: PublicationKind, text: str, *, run_id: str = "") -> None:
-        now = tx.now()
-        tx.publish(
-            Publication(
-                id=self.chance.ulid(),
-                kind=kind,
-                repo=asked.repo,
-                pr=asked.event.issue.number,
-                run_id=run_id,
-                text=text,
-                comment_id=asked.event.comment.id if kind is PublicationKind.REACT else 0,
-                nonce=self.chance.token(8),
-                created_at=now,
-                due_at=now,
-                # What has no run behind it never changes again.
-                final=not run_id,
-            )
         )
 
     async def _refused(self, lease: Lease, asked: Asked, refused: ForgeRefused) -> None:
@@ -400,7 +202,7 @@ class Intake:
                 return
             self._pay(tx, asked)
             if said:
-                self._publish(tx, asked, PublicationKind.REPLY, said)
+                publish(tx, self.chance, asked, PublicationKind.REPLY, text=said)
 
         await edges.commit(self.store, failpoints.INTAKE_SETTLE, settle)
 
@@ -422,7 +224,7 @@ class Intake:
 
         def apply(tx: Tx) -> None:
             if tx.settle_inbox(lease, InboxState.POISON, f"given up after {lease.tries} tries") and asked is not None:
-                self._publish(tx, asked, PublicationKind.REPLY, reply.gave_up())
+                publish(tx, self.chance, asked, PublicationKind.REPLY, text=reply.gave_up())
                 about = {"comment": asked.event.comment.id}
                 tx.audit(
                     AuditEntry(
@@ -431,104 +233,3 @@ class Intake:
                 )
 
         await edges.commit(self.store, failpoints.INTAKE_POISON, apply)
-
-
-def understand(delivery: Delivery) -> Asked | NotForUs:
-    """Pure: is there anything to do, before anybody is asked?"""
-    if (delivery.event, delivery.action) != ("issue_comment", "created"):
-        return NotForUs(f"{delivery.event}.{delivery.action} starts nothing")
-    event = comment_created(delivery.body)
-    if event is None or event.installation is None:
-        return NotForUs("not a comment of an installation")
-    if event.issue.pull_request is None:
-        return NotForUs("a comment on an issue")
-    if event.by_bot:
-        return NotForUs("written by a bot")
-    parsed = parse(event.comment.body or "")
-    if not parsed:
-        return NotForUs("no command")
-    return Asked(event=event, repo=repo_of(event, event.installation.id), parsed=parsed)
-
-
-def addressed(delivery: Delivery) -> Asked | None:
-    """Who to answer when nothing could be done, without understanding a word; None when nobody waits for one."""
-    event = comment_created(delivery.body) if delivery.event == "issue_comment" else None
-    if event is None or event.installation is None or event.by_bot or PREFIX not in (event.comment.body or ""):
-        return None
-    return Asked(event=event, repo=repo_of(event, event.installation.id), parsed=())
-
-
-def repo_of(event: CommentCreated, installation_id: int) -> RepoRef:
-    """Where it was written."""
-    return RepoRef(installation_id=installation_id, name=RepoName(event.repository.full_name), id=event.repository.id)
-
-
-def forged(asked: Asked, comment: Comment) -> str:
-    """How the comment as the API gives it contradicts what the webhook told of it; empty when it does not.
-
-    A stolen webhook secret alone must not spend money: not in somebody's name, and not with a comment that somebody
-    wrote elsewhere.
-    """
-    if comment.author != asked.event.author or comment.author_is_bot:
-        return f"the comment is by @{comment.author}"
-    if comment.number != asked.event.issue.number:
-        return f"the comment stands on #{comment.number}"
-    if not was_edited(comment) and comment.body != (asked.event.comment.body or ""):
-        return "the comment has another text"
-    return ""
-
-
-def outdated(delivery: Delivery, comment: Comment) -> str:
-    """Why what was written does not count any more; empty when it does."""
-    if was_edited(comment):
-        return "the comment was edited before it was read"
-    if delivery.received_at - comment.created_at > OLDEST:
-        return "the comment is too old"
-    return ""
-
-
-def was_edited(comment: Comment) -> bool:
-    """An edited comment never starts anything."""
-    return comment.updated_at != comment.created_at
-
-
-def wants_config(asked: Asked) -> bool:
-    """Help lists the jobs, run needs the file; errors and cancel do not."""
-    return any(isinstance(p, (RunJob, Help)) for p in asked.parsed)
-
-
-def wants_run(asked: Asked) -> bool:
-    """What runs is bound by a policy."""
-    return any(isinstance(p, RunJob) for p in asked.parsed)
-
-
-def jobs_of(config_text: str | None) -> tuple[tuple[str, ...], frozenset[str]]:
-    """The job names of the file, and those that comments do not start; empty when it cannot be used."""
-    if config_text is None:
-        return (), frozenset()
-    try:
-        config = load(config_text)
-    except ConfigError:
-        return (), frozenset()
-    return job_names(config), frozenset(name for name, job in config.jobs.items() if not job.by_comment)
-
-
-def subject(asked: Asked) -> str:
-    """The pull request, for the audit log."""
-    return f"repo:{asked.repo.name}#{asked.event.issue.number}"
-
-
-def told(parsed: Command | CommandError) -> str:
-    """The command as we understood it."""
-    return f"not understood: {parsed}"[:200] if isinstance(parsed, CommandError) else render(parsed)
-
-
-def entry(tx: Tx, seen: Seen, kind: str, subject: str, **data: str) -> AuditEntry:
-    """An audit row in the name of the commenter."""
-    return AuditEntry(
-        at=tx.now(),
-        actor=f"@{seen.comment.author}",
-        kind=kind,
-        subject=subject,
-        data={"comment": seen.comment.id, "sha": seen.pull_request.head_sha, **data},
-    )

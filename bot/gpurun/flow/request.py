@@ -22,6 +22,8 @@ class LocalRequest:
     sha: CommitSha
     who: str
     config_text: str | None
+    folder: str = ""
+    """Of the file, from the top of the repository."""
 
 
 async def request_run(store: Store, chance: Chance, request: LocalRequest) -> str:
@@ -42,6 +44,7 @@ async def request_run(store: Store, chance: Chance, request: LocalRequest) -> st
                 created_at=now,
                 read_key=read_key,
                 config_text=request.config_text,
+                folder=request.folder,
                 state_since=now,
                 due_at=now,
             )

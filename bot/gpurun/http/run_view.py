@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from gpurun.domain.folder import job_in
 from gpurun.domain.plan import ModelPin, Resources
 from gpurun.domain.run import Attempt, AttemptState, Phase, Run, RunState, Verdict
 from gpurun.domain.stream import Artifact
@@ -99,7 +100,7 @@ def run_view(
     until = run.ended_at or now
     return RunView(
         run=run,
-        title=f"{run.job} · {run.repo.name}" + (f" #{run.pr}" if run.pr else ""),
+        title=f"{job_in(run.job, run.folder)} · {run.repo.name}" + (f" #{run.pr}" if run.pr else ""),
         word=run.verdict.value if run.verdict else _live_word(run, shown),
         tone=_TONES.get(run.verdict, "idle") if run.verdict else "live",
         detail=run.detail or (shown.preparing if shown and not run.verdict else ""),

@@ -40,6 +40,7 @@ def build_spec(
             ("source", plan.commit),
             ("setup", plan.setup),
             ("run", plan.run),
+            ("workdir", plan.workdir),
             *(("env", f"{name}={value}") for name, value in plan.env),
             *(("secret", f"{secret.name}={secret.value.get_secret_value()}") for secret in secrets),
             *masks_fields(needles, masks_version),

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 
 from gpurun.domain.config import Job, PolicyKeys
 from gpurun.domain.errors import NotByPolicy
+from gpurun.domain.folder import config_path
 from gpurun.domain.ids import JobName
 
 
@@ -28,11 +29,15 @@ def providers_of(job: Job, policy: PolicyKeys) -> tuple[str, ...] | None:
     return tuple(provider for provider in job.providers if allowed is None or provider in allowed)
 
 
-def changed_note(own: PolicyKeys, policy: PolicyKeys) -> str:
-    """What to tell when a commit's own file says otherwise; empty when it does not."""
-    if own == policy:
+def changed_note(own: PolicyKeys, policy: PolicyKeys, *, folder: str = "") -> str:
+    """What to tell when a commit's own file says otherwise; empty when it does not.
+
+    Only the file at the top sets a policy, so that one in a `folder` without a word of it says nothing else.
+    """
+    if own == policy or (folder and own == PolicyKeys()):
         return ""
-    return "`policy` of this commit's `.gpurun.yml` is ignored: the one of the default branch applies."
+    where = f"`{config_path(folder)}` of this commit"
+    return f"`policy` in {where} is ignored: the one at the top of the default branch applies."
 
 
 def _refused(job: Job, name: JobName, policy: PolicyKeys) -> Iterator[str]:

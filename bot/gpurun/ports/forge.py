@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from gpurun.domain.forge import Check, Comment, GitSource, Permission, PullRequest, RepoRef
+from gpurun.domain.forge import ChangedFiles, Check, Comment, GitSource, Permission, PullRequest, RepoFile, RepoRef
 from gpurun.domain.ids import BranchName, CommitSha
 
 
@@ -32,6 +33,19 @@ class Forge(Protocol):
 
         Raises: UserError when it is larger than `max_bytes`.
         """
+        ...
+
+    async def read_files(
+        self, repo: RepoRef, at: CommitSha, paths: Sequence[str], *, max_bytes: int
+    ) -> tuple[RepoFile, ...]:
+        """Those of the files that are there, as `read_file` sees them, in the order of `paths`.
+
+        Folders that several of them share are looked at once.
+        """
+        ...
+
+    async def changed_files(self, repo: RepoRef, number: int) -> ChangedFiles:
+        """What the pull request changes as it is now; a hundred files a request."""
         ...
 
     async def git_source(self, repo: RepoRef) -> GitSource:

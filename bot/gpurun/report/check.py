@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpurun.domain.forge import Annotation, Check, CheckStatus, Conclusion
 from gpurun.domain.run import Fault, Run, RunState, Verdict
 from gpurun.report import pieces
-from gpurun.report.comment import next_command, progress, title
+from gpurun.report.comment import next_command, plain_title, progress, title
 from gpurun.report.facts import RunFacts
 from gpurun.report.headline import status, took
 from gpurun.report.limits import within
@@ -25,8 +25,8 @@ _WAITS_FOR_A_PERSON = frozenset({"expired", "budget", "approval"})
 
 
 def check_name(run: Run) -> str:
-    """`gpurun / smoke`."""
-    return f"gpurun / {run.job}"
+    """`gpurun / smoke`, or `gpurun / smoke (sub)` for the job of a file in a sub-folder."""
+    return f"gpurun / {pieces.job_name(run)}"
 
 
 def render_check(facts: RunFacts) -> Check:
@@ -37,7 +37,7 @@ def render_check(facts: RunFacts) -> Check:
 
 def minimal_check(facts: RunFacts) -> Check:
     """For a forge that refused the full one: title, conclusion and the run page."""
-    return within(_check(facts, summary=plain(title(facts)), text=""))
+    return within(_check(facts, summary=plain(plain_title(facts)), text=""))
 
 
 def conclusion(run: Run) -> Conclusion | None:

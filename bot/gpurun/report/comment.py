@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import datetime
 
 from gpurun.domain.run import Attempt, AttemptState, RunState, Verdict
@@ -55,13 +56,22 @@ def minimal_comment(facts: RunFacts) -> str:
 
 
 def title(facts: RunFacts) -> str:
-    """`gpurun smoke: ✅ passed · 41 s · $0.00 (declared) · local Docker`."""
+    """`gpurun smoke: ✅ passed · 41 s · $0.00 (declared) · local Docker`, as Markdown."""
+    return _title(facts, lambda text: prose(text, 600))
+
+
+def plain_title(facts: RunFacts) -> str:
+    """The same where no Markdown is read; still untrusted text."""
+    return _title(facts, str)
+
+
+def _title(facts: RunFacts, shown: Callable[[str], str]) -> str:
     now = status(facts)
     words = [
-        f"gpurun {facts.run.job}: {now.symbol} {now.word}",
+        f"gpurun {shown(pieces.job_name(facts.run))}: {now.symbol} {now.word}",
         took(facts),
         cost_words(facts),
-        prose(where(facts), 100),
+        shown(where(facts)),
     ]
     return " · ".join(word for word in words if word)
 
@@ -117,20 +127,21 @@ def _unconfirmed(facts: RunFacts) -> str:
 
 def next_command(facts: RunFacts) -> str:
     """A sentence with the command that makes sense now; the command stands in code, so the bot never calls itself."""
-    job = facts.run.job
-    match facts.run.verdict:
-        case None if facts.run.cancel_at is None:
-            return f"To stop it, write {code(f'/gpurun cancel {job}')}."
+    run = facts.run
+    again = pieces.command(run)
+    match run.verdict:
+        case None if run.cancel_at is None:
+            return f"To stop it, write {pieces.command(run, 'cancel')}."
         case None:
             return ""
         case Verdict.PASSED:
-            return f"To run it again, write {code(f'/gpurun {job}')}."
-        case Verdict.REFUSED if facts.run.pins.starter:
-            return f"Add the file, push, then write {code(f'/gpurun {job}')}."
-        case Verdict.REFUSED if facts.run.reason in ("config", "hardware", "policy"):
-            return f"Correct the file, push, then write {code(f'/gpurun {job}')}."
+            return f"To run it again, write {again}."
+        case Verdict.REFUSED if run.pins.starter:
+            return f"Add the file, push, then write {again}."
+        case Verdict.REFUSED if run.reason in ("config", "hardware", "policy"):
+            return f"Correct the file, push, then write {again}."
         case _:
-            return f"To try again, write {code(f'/gpurun {job}')}. {code('/gpurun help')} shows all commands."
+            return f"To try again, write {again}. {code('/gpurun help')} shows all commands."
 
 
 def _footer(facts: RunFacts) -> str:

@@ -6,6 +6,8 @@ import re
 from datetime import datetime
 from itertools import groupby
 
+from gpurun.domain.folder import config_path as config_path_in
+from gpurun.domain.folder import job_in
 from gpurun.domain.plan import ModelPin
 from gpurun.domain.repository import REFERENCE_URL
 from gpurun.domain.run import Attempt, Phase, Run
@@ -22,7 +24,6 @@ LINE_BYTES = 1_000
 MAX_BLANK_LINES = 2
 """Of more together only one is shown."""
 
-CONFIG_PATH = ".gpurun.yml"
 STARTER_LINES = 12
 STARTER_LINE_BYTES = 4_000
 
@@ -237,7 +238,18 @@ def artifacts(facts: RunFacts) -> str:
 
 def config_path(run: Run) -> str:
     """`.gpurun.yml`, with its folder when that is not the top."""
-    return f"{run.folder}/{CONFIG_PATH}" if run.folder else CONFIG_PATH
+    return config_path_in(run.folder)
+
+
+def job_name(run: Run) -> str:
+    """`smoke`, or `smoke (sub)` for the job of a file in a sub-folder. Untrusted text."""
+    return job_in(run.job, run.folder)
+
+
+def command(run: Run, word: str = "") -> str:
+    """What to type for this job, as code: `/gpurun cancel smoke path=sub`."""
+    words = ["/gpurun", word, run.job, f"path={run.folder}" if run.folder else ""]
+    return code(" ".join(part for part in words if part))
 
 
 def config_line(run: Run) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from gpurun.domain.errors import UserError
+from gpurun.domain.folder import config_path
 from gpurun.report.limits import COMMENT_BYTES
 from gpurun.report.text import code, cut, prose
 
 MAX_JOBS = 50
+_NOT_ALL = "The pull request touches more folders than are looked through; `path=<folder>` names any."
 
 
 def join(said: Sequence[str]) -> str:
@@ -26,13 +29,48 @@ def error(fault: UserError) -> str:
     return prose(f"{fault.message} {fault.hint}".strip(), 2000)
 
 
-def unknown_job(job: str, jobs: Iterable[str], meant: str | None) -> str:
-    """The jobs there are, and the one that was probably meant."""
-    names = list(jobs)
-    listed = ", ".join(code(name) for name in names[:MAX_JOBS])
-    more = f" and {len(names) - MAX_JOBS} more" if len(names) > MAX_JOBS else ""
-    guess = f" Did you mean {code(f'/gpurun {meant}')}?" if meant else ""
-    return f"There is no job {code(job, 80)} in `.gpurun.yml`.{guess} Jobs: {listed}{more}."
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A `.gpurun.yml` that was looked at."""
+
+    folder: str
+    """Empty for the top."""
+    jobs: tuple[str, ...]
+    """Empty when the file has a fault."""
+
+
+def unknown_job(job: str, places: Sequence[Place], meant: str | None, *, all_seen: bool) -> str:
+    """The jobs there are, file by file, and the command that was probably meant."""
+    guess = f" Did you mean {code(meant)}?" if meant else ""
+    cut_note = "" if all_seen else f" {_NOT_ALL}"
+    match places:
+        case [place]:
+            return f"There is no job {code(job, 80)} in {_path(place)}.{guess} Jobs: {_jobs(place)}.{cut_note}"
+        case _:
+            listed = "; ".join(f"{_path(place)}: {_jobs(place)}" for place in places)
+            return f"No `.gpurun.yml` that was looked at has a job {code(job, 80)}.{guess} {listed}.{cut_note}"
+
+
+def _path(place: Place) -> str:
+    return code(config_path(place.folder))
+
+
+def _jobs(place: Place) -> str:
+    if not place.jobs:
+        return f"has a fault, and `gpurun validate {config_path(place.folder)}` says where"
+    more = f" and {len(place.jobs) - MAX_JOBS} more" if len(place.jobs) > MAX_JOBS else ""
+    return ", ".join(code(name) for name in place.jobs[:MAX_JOBS]) + more
+
+
+def which_folder(commands: Sequence[str], *, all_seen: bool = True) -> str:
+    """Several folders have that job."""
+    listed = " or ".join(code(command) for command in commands)
+    return f"Several folders have this job. Write {listed}.{'' if all_seen else f' {_NOT_ALL}'}"
+
+
+def no_file(folder: str) -> str:
+    """A folder was named that has none."""
+    return f"There is no {code(config_path(folder))} at the head of this pull request, so nothing was started."
 
 
 def closed() -> str:
@@ -43,9 +81,9 @@ def closed() -> str:
     )
 
 
-def nothing_to_cancel(job: str | None) -> str:
+def nothing_to_cancel(job: str | None, folder: str = "") -> str:
     """No live run of that job, or none at all."""
-    what = f"No run of {code(job, 80)}" if job else "No run"
+    what = (f"No run of {code(job, 80)}" if job else "No run") + (f" in {code(folder)}" if folder else "")
     return f"{what} is going on for this pull request, so there was nothing to cancel."
 
 
@@ -65,8 +103,7 @@ def not_allowed_to_look() -> str:
     )
 
 
-def not_by_comment(job: str) -> str:
+def not_by_comment(job: str, folder: str = "") -> str:
     """The file says so."""
-    return (
-        f"Comments do not start {code(job)}: its `trigger` says `comment: false`. `gpurun run {job}` runs it locally."
-    )
+    locally = f"gpurun run {job}" + (f" --path {folder}" if folder else "")
+    return f"Comments do not start {code(job)}: its `trigger` says `comment: false`. {code(locally)} runs it locally."

@@ -10,7 +10,7 @@ from gpurun.domain.plan import ModelPin
 from gpurun.domain.run import Verdict
 from gpurun.domain.telemetry import Cost
 from gpurun.report import pieces
-from gpurun.report.comment import title
+from gpurun.report.comment import plain_title
 from gpurun.report.facts import RunFacts
 from gpurun.report.text import duration, one_line, size, usd
 from gpurun.report.why import why
@@ -37,7 +37,7 @@ def render_terminal(facts: RunFacts, *, artifacts_dir: str = "") -> TerminalRepo
     rows = [*_pins(facts), *_times(facts), *_attempts(facts), *_cost(facts), *_metrics(facts)]
     rows += _artifacts(facts, artifacts_dir)
     return TerminalReport(
-        headline=one_line(title(facts)),
+        headline=one_line(plain_title(facts)),
         because="\n".join([one_line(said.sentence, 1500), *evidence]) if said.sentence else "",
         table="\n".join(f"{_INDENT}{name:<{_NAME_WIDTH}}{value}" for name, value in rows),
     )
@@ -126,6 +126,8 @@ class RunResult(BaseModel):
     repo: str
     """`owner/name` of `origin` when that is on GitHub, else `local/<folder>`."""
     job: str
+    folder: str
+    """Of the file with the job, from the top of the repository; empty for the top."""
     """As it was typed."""
     commit: str
     """40 hex digits. Of a snapshot when the checkout had uncommitted changes."""
@@ -173,6 +175,7 @@ def run_result(facts: RunFacts, *, artifacts_dir: str = "") -> RunResult:
         run=run.id,
         repo=run.repo.name,
         job=run.job,
+        folder=run.folder,
         commit=run.sha,
         tree=run.pins.tree,
         image=run.plan.image if run.plan else None,
@@ -202,6 +205,7 @@ def no_run_result(job: str, verdict: Verdict, *, reason: str, detail: str) -> Ru
         run="",
         repo="",
         job=job,
+        folder="",
         commit="",
         tree=None,
         image=None,

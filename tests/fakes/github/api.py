@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 COMMENT_MAX = 65_536
 REACTIONS = ("+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes")
 PER_PAGE_MAX = 100
+FILES_MAX = 3_000
+"""Of a pull request that are listed. Source: https://docs.github.com/en/rest/pulls/pulls, read 2026-12-01."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 METADATA = ("metadata", "read")
@@ -45,6 +47,7 @@ def make(github: FakeGitHub) -> ASGIApp:
             Route("/app/installations/{id:int}/access_tokens", rest.token, methods=["POST"]),
             Route(f"{repo}/installation", rest.installation, methods=["GET"]),
             Route(f"{repo}/pulls/{{number:int}}", rest.pull, methods=["GET"]),
+            Route(f"{repo}/pulls/{{number:int}}/files", rest.pull_files, methods=["GET"]),
             Route(f"{repo}/collaborators/{{login}}/permission", rest.permission, methods=["GET"]),
             Route(f"{repo}/git/trees/{{sha}}", rest.tree, methods=["GET"]),
             Route(f"{repo}/git/blobs/{{sha}}", rest.blob, methods=["GET"]),
@@ -106,6 +109,16 @@ class Rest:
         if pull is None:
             raise not_found()
         return JSONResponse(payloads.pull(self._github, pull))
+
+    async def pull_files(self, request: Request) -> Response:
+        repo = self._repo(request, PULLS_READ)
+        pull = repo.pulls.get(request.path_params["number"])
+        if pull is None:
+            raise not_found()
+        git = (pull.head_repo or repo).git
+        changes = await asyncio.to_thread(git.changes, pull.base_sha, pull.head_sha)
+        listed = changes[:FILES_MAX]
+        return _page(request, [payloads.file(self._github, pull, one) for one in listed])
 
     async def permission(self, request: Request) -> Response:
         repo = self._repo(request, METADATA)

@@ -35,6 +35,20 @@ class Submodule:
     sha: str
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One file of a pull request."""
+
+    path: str
+    status: str
+    """As the API says it."""
+    blob: str
+    before: str = ""
+    """Its old path when it was renamed."""
+
+
+_STATUS = {"A": "added", "M": "modified", "D": "removed", "R": "renamed", "C": "copied", "T": "changed"}
+
 Files = Mapping[str, str | bytes | Link | Submodule | None]
 """Path to content. None removes the path."""
 
@@ -110,6 +124,22 @@ class GitRepo:
                 entry: dict[str, str | int] = {"path": path, "mode": mode, "type": kind, "sha": blob}
                 entries.append(entry | ({"size": int(size)} if kind == "blob" else {}))
         return entries
+
+    def changes(self, base: str, head: str) -> list[Change]:
+        """What the head changes since it left the base, by path, renames found."""
+        start = self.run("merge-base", base, head).decode().strip()
+        fields = self.run("diff-tree", "-r", "-z", "-M", start, head).decode().split("\0")
+        found: list[Change] = []
+        at = 0
+        while at < len(fields) - 1:
+            _, _, old_blob, blob, status = fields[at].split()
+            moved = status[0] in "RC"
+            path = fields[at + 2] if moved else fields[at + 1]
+            there = old_blob if status == "D" else blob
+            before = fields[at + 1] if moved else ""
+            found.append(Change(path=path, status=_STATUS[status[0]], blob=there, before=before))
+            at += 3 if moved else 2
+        return sorted(found, key=lambda change: change.path)
 
     def blob(self, sha: str) -> bytes | None:
         """None when there is no such blob."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
+from tests.fakes.github.gitrepo import Change
 from tests.fakes.github.state import ROLES, Account, CheckRun, Comment, Issue, Pull, Reaction, Repo
 
 if TYPE_CHECKING:
@@ -181,6 +183,24 @@ def pull(github: FakeGitHub, it: Pull) -> Json:
             "user": user(github, it.repo.owner),
             "repo": repo(github, it.repo),
         },
+    }
+
+
+def file(github: FakeGitHub, it: Pull, change: Change) -> Json:
+    """One changed file of a pull request. How many lines changed is not told."""
+    where = f"{it.repo.name}/{{}}/{it.head_sha}/{quote(change.path)}"
+    counts = dict.fromkeys(("additions", "deletions", "changes"), 1)
+    moved = {"previous_filename": change.before} if change.before else {}
+    return {
+        **counts,
+        **moved,
+        "sha": change.blob,
+        "filename": change.path,
+        "status": change.status,
+        "blob_url": f"{github.git_url}/{where.format('blob')}",
+        "raw_url": f"{github.git_url}/{where.format('raw')}",
+        "contents_url": f"{github.api_url}/repos/{it.repo.name}/contents/{quote(change.path)}?ref={it.head_sha}",
+        "patch": "@@ -0,0 +1 @@",
     }
 
 

@@ -65,6 +65,7 @@ class FakeBot:
         self.run = ""
         self.setup = ""
         self.source = ""
+        self.workdir = ""
         self.source_tar = b""
         self.models: list[Model] = []
         self.env: list[str] = []
@@ -174,6 +175,7 @@ class FakeBot:
             ("log_quota", self.log_quota),
             ("source", self.source),
             ("setup", self.setup),
+            ("workdir", self.workdir),
             ("run", self.run),
         ]
         fields += [("env", item) for item in self.env]

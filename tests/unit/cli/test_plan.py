@@ -217,7 +217,7 @@ def test_another_folder_is_a_part_of_the_plan(here, capsys):
     assert plan("smoke", "--path", "nothing") == 2
     assert "nothing/.gpurun.yml: there is no file" in capsys.readouterr().err
     assert plan("smoke", "--path", "../sub") == 2
-    assert "--path ../sub is no folder inside the checkout." in capsys.readouterr().err
+    assert "--path ../sub is no folder inside the repository." in capsys.readouterr().err
 
 
 def test_a_commit_that_a_run_would_refuse_is_refused(here, capsys):

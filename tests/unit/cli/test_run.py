@@ -80,6 +80,37 @@ def test_an_unknown_job(capsys, checkout, typed, meant):
     assert f"There is no job '{typed}' in .gpurun.yml.{meant}\nJobs: smoke.\n" in told
 
 
+IN_FOLDERS = {
+    ".gpurun.yml": CONFIG,
+    "a/.gpurun.yml": CONFIG.replace("smoke", "full"),
+    "a/deep/x.py": "",
+    "b/.gpurun.yml": CONFIG + "    imag: x\n",
+    "c/x.py": "",
+}
+
+
+@pytest.mark.parametrize(
+    ("folder", "path", "told"),
+    [
+        ("a", None, "There is no job 'nope' in a/.gpurun.yml.\nJobs: full. `--path` names the folder of another file"),
+        ("a/deep", None, "There is no job 'nope' in a/.gpurun.yml."),
+        ("a", ".", "There is no job 'nope' in .gpurun.yml.\nJobs: smoke.\n"),
+        ("c", None, "There is no job 'nope' in .gpurun.yml."),
+        ("", "a", "There is no job 'nope' in a/.gpurun.yml."),
+        ("c", "./a/", "There is no job 'nope' in a/.gpurun.yml."),
+        ("", "b", "b/.gpurun.yml:6:5: unknown key `imag`"),
+        ("b", None, "b/.gpurun.yml:6:5: unknown key `imag`"),
+        ("", "c", "There is no c/.gpurun.yml in "),
+        ("a", "..", "--path .. is no folder inside the repository."),
+        ("", "../a", "--path ../a is no folder inside the repository."),
+    ],
+)
+def test_which_file_counts(capsys, checkout, folder, path, told):
+    top = checkout(IN_FOLDERS)
+    _, said = refused(capsys, Wish(job="nope", checkout=top / folder, path=path))
+    assert told in said
+
+
 def test_no_engine(capsys, checkout):
     result, told = refused(capsys, wish(checkout({".gpurun.yml": CONFIG})), code=3)
     assert "no Docker Engine answers there" in told

@@ -59,13 +59,20 @@ def test_several_files_are_each_checked(tmp_path, capsys):
     assert f"{tmp_path}/good.yml is fine." in told.out
 
 
-def test_in_a_subfolder_the_file_at_the_top_of_the_checkout_is_meant(checkout, monkeypatch, capsys):
-    folder = checkout({".gpurun.yml": GOOD, "src/app/a.py": "", "src/app/.gpurun.yml": "jobs: 5"})
-    for place, name in ((folder, ".gpurun.yml"), (folder / "src/app", "../../.gpurun.yml")):
-        monkeypatch.chdir(place)
+def test_in_a_subfolder_the_nearest_file_up_to_the_top_of_the_checkout_is_meant(checkout, monkeypatch, capsys):
+    files = {".gpurun.yml": GOOD, "src/app/a.py": "", "pkg/.gpurun.yml": GOOD, "pkg/deep/a.py": ""}
+    folder = checkout(files)
+    (folder.parent / ".gpurun.yml").write_text("jobs: 5")
+    places = {"": ".gpurun.yml", "src/app": "../../.gpurun.yml", "pkg": ".gpurun.yml", "pkg/deep": "../.gpurun.yml"}
+    for place, name in places.items():
+        monkeypatch.chdir(folder / place)
         assert validate() == 0
         assert capsys.readouterr().out == f"{name} is fine. Jobs: smoke.\n"
-    assert validate(".gpurun.yml") == 2  # a named file is the one that is named
+    assert validate("../../../.gpurun.yml") == 2  # a named file is the one that is named
+    (folder / ".gpurun.yml").unlink()
+    monkeypatch.chdir(folder / "src/app")
+    assert validate() == 2  # not the one above the checkout
+    assert "../../.gpurun.yml cannot be read" in capsys.readouterr().err
 
 
 def test_without_a_checkout_the_file_of_this_folder_is_meant(tmp_path, monkeypatch, capsys):

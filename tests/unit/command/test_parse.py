@@ -8,6 +8,7 @@ from gpurun.command.grammar import TABLE, help_text, render
 from gpurun.command.parse import parse, suggest
 from gpurun.domain.command import RESERVED_WORDS, Cancel, Command, Help, RunJob
 from gpurun.domain.errors import CommandError
+from gpurun.domain.folder import typed_folder
 
 SMOKE = RunJob("smoke")
 
@@ -39,6 +40,18 @@ def the_error(body):
         ("/gpurun ?", Help()),
         ("/gpurun Help", Help()),
         ("/GPURUN smoke", SMOKE),
+        ("/gpurun path=sub smoke", RunJob("smoke", "sub")),
+        ("/gpurun smoke path=sub", RunJob("smoke", "sub")),
+        ("/gpurun run smoke path=sub", RunJob("smoke", "sub")),
+        ("/gpurun run path=sub smoke", RunJob("smoke", "sub")),
+        ("/gpurun path=sub run smoke", RunJob("smoke", "sub")),
+        ("/gpurun smoke path=./a/b_c.d/", RunJob("smoke", "a/b_c.d")),
+        ("/gpurun smoke PATH=Sub.", RunJob("smoke", "Sub")),
+        ("/gpurun cancel smoke path=sub", Cancel("smoke", "sub")),
+        ("/gpurun path=sub cancel", Cancel(None, "sub")),
+        ("/gpurun help path=sub", Help()),
+        ("/gpurun path=sub help", Help()),
+        ("/gpurun help gpu=a100", Help()),
     ],
 )
 def test_commands(body, command):
@@ -133,6 +146,20 @@ def test_b016_b017_lines_that_are_not_ours(body):
         ("/gpurun smoke gpu=a100", "Arguments such as `gpu=…` are not in this version."),
         ("/gpurun gpu=a100", "Arguments such as `gpu=…` are not in this version."),
         ('/gpurun smoke --env "A=$(id)"', "Options such as `--env` are not in this version."),
+        ("/gpurun smoke paht=sub", "There is no argument `paht=…`. Did you mean `path=…`?"),
+        ("/gpurun smoke colour=red", "Arguments such as `colour=…` are not in this version. `path=<folder>` is."),
+        ("/gpurun path=sub", "needs the name of a job"),
+        ("/gpurun smoke path=", "`path=` needs a folder. The top needs no `path=`."),
+        ("/gpurun smoke path=.", "`path=` needs a folder."),
+        ("/gpurun smoke path=/", "`path=` needs a folder."),
+        ("/gpurun smoke path=../other", "`path=../other` is no folder inside the repository. Write one such as"),
+        ("/gpurun smoke path=a/../b", "is no folder inside the repository"),
+        ("/gpurun smoke path=/etc", "`path=/etc` is no folder inside the repository"),
+        ("/gpurun smoke path=a//b", "is no folder inside the repository"),
+        ("/gpurun smoke path=a\\b", "cannot be typed in a command. Rename the folder."),
+        ("/gpurun smoke path=" + "a" * 121, "is too long: at most 120 characters and 10 levels."),
+        ("/gpurun smoke path=" + "a/" * 10 + "a", "is too long"),
+        ("/gpurun smoke path=a path=b", "`path=…` stands in the line twice."),
         ("/gpurun smoke please", "`please` is not understood here. Write other text on another line."),
         ("/gpurun smoke; rm -rf", "nothing around it: `/gpurun smoke`."),
         ("/gpurun smoke; curl x", "nothing around it: `/gpurun smoke`."),
@@ -206,10 +233,20 @@ def test_suggest(word, meant):
     assert suggest(word, ("smoke", "eval")) == meant
 
 
+def is_typed_folder(text):
+    try:
+        return typed_folder(text) == text
+    except ValueError:
+        return False
+
+
 jobs = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,40}", fullmatch=True).filter(
     lambda name: not name.endswith(".") and name not in RESERVED_WORDS
 )
-commands = st.one_of(st.builds(RunJob, jobs), st.builds(Cancel, st.none() | jobs), st.just(Help()))
+folders = st.just("") | st.lists(
+    st.from_regex(r"[\w@+~#%=,()\[\]-][\w.=é-]{0,8}", fullmatch=True), min_size=1, max_size=5
+).map("/".join).filter(is_typed_folder)
+commands = st.one_of(st.builds(RunJob, jobs, folders), st.builds(Cancel, st.none() | jobs, folders), st.just(Help()))
 
 
 @given(commands)

@@ -67,6 +67,7 @@ def test_spec_says_the_whole_plan():
         ("source", "a" * 40),
         ("setup", "pip install -e ."),
         ("run", "python -m app.smoke\necho done"),
+        ("workdir", PLAN.workdir),
         ("env", "EMPTY="),
         ("env", "SEED=0"),
         ("secret", "HF_TOKEN=a=b\nc"),

@@ -45,6 +45,7 @@ PLAN = Plan(
     image=ImageRef("ghcr.io/octo/app@sha256:" + "c" * 64),
     setup="pip install -e .",
     run="python -m app.smoke\necho done",
+    workdir="pkg",
     env=(("EMPTY", ""), ("SEED", "0")),
     models=(ModelPin(id="octo/tiny", revision=Revision("d" * 40), files=(FILE, CONFIG), target="/weights"),),
     artifacts=("out/*.json",),

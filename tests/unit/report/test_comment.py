@@ -1,5 +1,6 @@
 # ruff: noqa: E501 - snapshots hold lines as they are
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -13,9 +14,13 @@ from gpurun.domain.errors import CommandError, ConfigError
 from gpurun.domain.run import Verdict
 from gpurun.domain.stream import Artifact
 from gpurun.report import reply
+from gpurun.report.check import render_check
 from gpurun.report.comment import marker, minimal_comment, render_comment
+from gpurun.report.facts import RunFacts
 from gpurun.report.limits import COMMENT_BYTES
 from gpurun.report.pieces import LOG_BYTES
+from gpurun.report.reply import Place
+from gpurun.report.terminal import render_terminal
 from tests.unit.report.situations import ARTIFACTS, BASE, FULL, MODEL, OFFER, SITUATIONS, ended
 
 GITHUB_LIMIT = 65_536
@@ -476,8 +481,8 @@ def test_replies():
     lines = [
         reply.error(fault),
         reply.error(ConfigError("unknown key `a`.", hint="See @acme/all <b>.")),
-        reply.unknown_job("smok", ("smoke", "eval"), "smoke"),
-        reply.unknown_job("zzz", ("smoke",), None),
+        reply.unknown_job("smok", [Place(folder="", jobs=("smoke", "eval"))], "/gpurun smoke", all_seen=True),
+        reply.unknown_job("zzz", [Place(folder="", jobs=("smoke",))], None, all_seen=True),
         reply.nothing_to_cancel("smoke"),
         reply.nothing_to_cancel(None),
         reply.closed(),
@@ -496,6 +501,34 @@ def test_replies():
 - This comment was not acted on: GitHub did not let gpurun read what it needs for that. Its log names the call; perhaps somebody has to accept new permissions of the App.\
 """)
     assert parse(reply.join(lines)) == ()
+
+
+FOLDER = "my_pkg/@acme/#1-é*[x]"
+
+
+def in_a_folder(name: str) -> RunFacts:
+    facts = SITUATIONS[name]
+    return replace(facts, run=replace(facts.run, folder=FOLDER))
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_a_job_of_a_sub_folder_is_named_with_it_and_its_commands_carry_it(name):
+    body = render_comment(in_a_folder(name))
+    assert body.startswith("### gpurun smoke (my\\_pkg/@\u200bacme/\\#\u200b1-é\\*\\[x\\]): ")
+    typed = [code for code in re.findall(r"`(/gpurun [^`]*)`", body) if code != "/gpurun help"]
+    for one in typed:
+        (command,) = parse(one)
+        assert command.path == FOLDER
+    assert parse(body) == ()
+
+
+def test_the_file_of_a_sub_folder_is_named_with_its_path():
+    body = render_comment(in_a_folder("refused for its file"))
+    assert "/.gpurun.yml, line 4:" in body
+    check = render_check(in_a_folder("refused for its file"))
+    assert check.name == f"gpurun / smoke ({FOLDER})"
+    assert [note.path for note in check.annotations] == [f"{FOLDER}/.gpurun.yml"]
+    assert render_terminal(in_a_folder("passed")).headline.startswith(f"gpurun smoke ({FOLDER}): ")
 
 
 def test_one_reply_for_several_lines():

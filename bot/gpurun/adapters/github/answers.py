@@ -74,6 +74,12 @@ class Pull(Struct):
     draft: bool = False
 
 
+class ChangedFile(Struct):
+    """A file that a pull request adds, changes, renames or removes."""
+
+    filename: str
+
+
 class Comment(Struct):
     """A comment on an issue or pull request."""
 

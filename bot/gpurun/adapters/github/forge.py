@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from urllib.parse import quote
@@ -18,15 +18,15 @@ from gpurun.adapters.github import answers, checks, client
 from gpurun.adapters.github.errors import innermost, translate
 from gpurun.adapters.github.permissions import SOURCE_PERMISSIONS
 from gpurun.adapters.github.tokens import AppAuth, InstallationAuth, Tokens
-from gpurun.domain.errors import Bug, ForgeRefused, UserError
-from gpurun.domain.forge import Check, Comment, GitSource, Permission, PullRequest, RepoRef
+from gpurun.adapters.github.trees import Trees
+from gpurun.domain.errors import Bug, ForgeRefused
+from gpurun.domain.forge import ChangedFiles, Check, Comment, GitSource, Permission, PullRequest, RepoFile, RepoRef
 from gpurun.domain.ids import BranchName, CommitSha
 from gpurun.ports.clock import Clock
 
-FILE_MODES = frozenset({"100644", "100755"})
-"""Plain files in a git tree. Links are 120000, folders 040000, submodules 160000."""
 PAGE = 100
 PAGES_MAX = 30
+"""GitHub itself lists no more files of a pull request."""
 
 
 class GitHubForge:
@@ -113,39 +113,31 @@ class GitHubForge:
         return Permission(push=rights.push, maintain=rights.maintain, admin=rights.admin)
 
     async def read_file(self, repo: RepoRef, at: CommitSha | BranchName, path: str, *, max_bytes: int) -> bytes | None:
-        # by git trees, since the contents API follows links without saying so
         async with self._calls(repo) as calls:
-            entry = await self._find_file(calls, repo, at, path)
-            if entry is None:
-                return None
-            if entry.size > max_bytes:
-                raise UserError(f"{path} is {entry.size:,} bytes long; at most {max_bytes:,} are read.")
-            blob = await calls.get(f"/repos/{repo.name}/git/blobs/{entry.sha}", answers.Blob)
-            return base64.b64decode(blob.content)
+            return await Trees(calls, repo.name, at).read(path, max_bytes=max_bytes)
 
-    async def _find_file(
-        self, calls: client.Calls, repo: RepoRef, at: CommitSha | BranchName, path: str
-    ) -> answers.TreeEntry | None:
-        # "the SHA1 value or ref (branch or tag) name of the tree"
-        # (https://docs.github.com/rest/git/trees#get-a-tree, 2026-12)
-        tree_id: str = at if isinstance(at, CommitSha) else quote(at, safe="")
-        *folders, name = path.split("/")
-        for folder in folders:
-            entry = await self._find_entry(calls, repo, tree_id, folder)
-            if entry is None or entry.mode != "040000":
-                return None
-            tree_id = entry.sha
-        entry = await self._find_entry(calls, repo, tree_id, name)
-        return entry if entry and entry.mode in FILE_MODES else None
+    async def read_files(
+        self, repo: RepoRef, at: CommitSha, paths: Sequence[str], *, max_bytes: int
+    ) -> tuple[RepoFile, ...]:
+        async with self._calls(repo) as calls:
+            trees = Trees(calls, repo.name, at)
+            found = [await trees.file(path, max_bytes=max_bytes) for path in paths]
+            return tuple(file for file in found if file is not None)
 
-    async def _find_entry(
-        self, calls: client.Calls, repo: RepoRef, tree_id: str, name: str
-    ) -> answers.TreeEntry | None:
-        tree = await calls.get(f"/repos/{repo.name}/git/trees/{tree_id}", answers.Tree)
-        entry = tree.find(name)
-        if entry is None and tree.truncated:
-            raise ForgeRefused(f"A folder of {repo.name} has too many files for GitHub to list.", status=422)
-        return entry
+    async def changed_files(self, repo: RepoRef, number: int) -> ChangedFiles:
+        """GitHub lists at most 3,000.
+
+        Source: https://docs.github.com/en/rest/pulls/pulls#list-pull-requests-files, read 2026-12-01.
+        """
+        path = f"/repos/{repo.name}/pulls/{number}/files"
+        paths: list[str] = []
+        async with self._calls(repo) as calls:
+            for page in range(1, PAGES_MAX + 1):
+                found = await calls.get(path, list[answers.ChangedFile], {"per_page": PAGE, "page": page})
+                paths += [file.filename for file in found]
+                if len(found) < PAGE:
+                    return ChangedFiles(paths=tuple(paths), all_there=True)
+        return ChangedFiles(paths=tuple(paths), all_there=False)
 
     async def git_source(self, repo: RepoRef) -> GitSource:
         async with self._translated():

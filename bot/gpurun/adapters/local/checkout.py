@@ -9,14 +9,14 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpurun.adapters.git.missing import find_missing, require_whole
 from gpurun.adapters.git.process import Ended, run_git
 from gpurun.domain.errors import SourceUnavailable, UserError
-from gpurun.domain.forge import NotFetched, RepoRef
+from gpurun.domain.forge import NotFetched, RepoFile, RepoRef
 from gpurun.domain.ids import BranchName, CommitSha, RepoName, TreeSha
 from gpurun.domain.quantity import quoted
 from gpurun.domain.repository import Listed, RepoFacts, nearest, worth_reading
@@ -110,18 +110,41 @@ class Checkout:
 
     async def read_file(self, sha: CommitSha | BranchName, path: str, *, max_bytes: int) -> bytes | None:
         """A regular file there; None for anything else. UserError when it is larger than `max_bytes`."""
-        if any(part in {"", ".", ".."} for part in path.split("/")):
+        sizes = await self._files_at(sha, [path])
+        if path not in sizes:
             return None
-        top = await self.top()
-        listed = await self._must(top, "ls-tree", "-z", "-l", "--full-tree", sha, "--", path)
-        entries = [entry.split(b"\t", 1) for entry in listed.stdout.split(b"\0") if entry]
-        match = [meta.split() for meta, name in entries if name == os.fsencode(path)]
-        if not match or match[0][0] not in (b"100644", b"100755"):
-            return None
-        _, _, blob, size = match[0]
-        if int(size) > max_bytes:
-            raise UserError(f"{path} at {sha} has {int(size)} bytes; at most {max_bytes} are read.")
-        return (await self._must(top, "cat-file", "blob", blob.decode())).stdout
+        blob, size = sizes[path]
+        if size > max_bytes:
+            raise UserError(f"{path} at {sha} has {size} bytes; at most {max_bytes} are read.")
+        return await self._blob(blob)
+
+    async def read_files(self, sha: CommitSha, paths: Sequence[str], *, max_bytes: int) -> tuple[RepoFile, ...]:
+        """Those that are regular files there, in the order of `paths`."""
+        there = await self._files_at(sha, paths)
+        found = [(path, *there[path]) for path in paths if path in there]
+        return tuple(
+            [
+                RepoFile(path=path, content=await self._blob(blob) if size <= max_bytes else None)
+                for path, blob, size in found
+            ]
+        )
+
+    async def _files_at(self, at: str, paths: Sequence[str]) -> dict[str, tuple[str, int]]:
+        """Blob and size of each path that is a regular file."""
+        good = [path for path in paths if not any(part in {"", ".", ".."} for part in path.split("/"))]
+        if not good:
+            return {}
+        listed = await self._must(await self.top(), "ls-tree", "-z", "-l", "--full-tree", at, "--", *good)
+        files: dict[str, tuple[str, int]] = {}
+        for entry in filter(None, listed.stdout.split(b"\0")):
+            meta, name = entry.split(b"\t", 1)
+            mode, _, blob, size = meta.split()
+            if mode in (b"100644", b"100755"):
+                files[os.fsdecode(name)] = (blob.decode(), int(size))
+        return files
+
+    async def _blob(self, blob: str) -> bytes:
+        return (await self._must(await self.top(), "cat-file", "blob", blob)).stdout
 
     async def look(self) -> RepoFacts:
         """What the working tree says of itself, new files included and ignored ones not. Reads only, and no links."""

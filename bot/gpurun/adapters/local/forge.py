@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from pathlib import Path
 
 from gpurun.adapters.local.checkout import Checkout, LocalState
 from gpurun.domain.errors import ForgeRefused
-from gpurun.domain.forge import Check, Comment, GitSource, NotFetched, Permission, PullRequest, RepoRef
+from gpurun.domain.forge import (
+    ChangedFiles,
+    Check,
+    Comment,
+    GitSource,
+    NotFetched,
+    Permission,
+    PullRequest,
+    RepoFile,
+    RepoRef,
+)
 from gpurun.domain.ids import BranchName, CommitSha, TreeSha
 
 MAX_SNAPSHOT_BYTES = 512 * 1024 * 1024
@@ -63,6 +73,15 @@ class LocalForge:
 
     async def read_file(self, repo: RepoRef, at: CommitSha | BranchName, path: str, *, max_bytes: int) -> bytes | None:
         return await self._checkout.read_file(at, path, max_bytes=max_bytes)
+
+    async def read_files(
+        self, repo: RepoRef, at: CommitSha, paths: Sequence[str], *, max_bytes: int
+    ) -> tuple[RepoFile, ...]:
+        return await self._checkout.read_files(at, paths, max_bytes=max_bytes)
+
+    async def changed_files(self, repo: RepoRef, number: int) -> ChangedFiles:
+        """There is no pull request to change anything."""
+        return ChangedFiles(paths=(), all_there=True)
 
     async def git_source(self, repo: RepoRef) -> GitSource:
         return GitSource(url=str(await self._checkout.top()))

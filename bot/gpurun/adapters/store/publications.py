@@ -10,6 +10,7 @@ from sqlalchemy import Boolean, Update, and_, bindparam, case, literal, or_, sel
 from gpurun.adapters.store import tables
 from gpurun.adapters.store.base import NOW, Row, TransactionBase, Values, earlier, earlier_of, is_open
 from gpurun.adapters.store.codec import Moment
+from gpurun.domain.folder import job_in
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.publication import Publication, PublicationKind, PublicationState
 from gpurun.ports.store import Kind, Lease
@@ -76,13 +77,13 @@ class PublicationTable(TransactionBase):
 
     def _values(self, publication: Publication) -> Values:
         table = tables.run
-        run = self._one(select(table.c.job, table.c.created_at).where(table.c.id == publication.run_id))
+        run = self._one(select(table.c.job, table.c.folder, table.c.created_at).where(table.c.id == publication.run_id))
         return {
             **{name: getattr(publication, name) for name in _FIELDS},
             "installation_id": publication.repo.installation_id,
             "repo_name": publication.repo.name,
             "repo_id": publication.repo.id,
-            "job": run["job"] if run else "",
+            "job": job_in(run["job"], run["folder"]) if run else "",
             "run_created_at": run["created_at"] if run else publication.created_at,
         }
 

@@ -272,7 +272,7 @@ class PublicationRow(Work, table=True):
     pr: int = Field(sa_type=BigInteger)
     run_id: str = Field(sa_type=Words)
     job: str = Field(sa_type=Words)
-    """Of the run; empty without one."""
+    """Of the run, as `smoke` or `smoke (sub)`: whose comment it is. Empty without one."""
     run_created_at: datetime = Field(sa_type=Moment)
     """Of the run; the newer one keeps the comment."""
     text: str = Field(sa_type=Words)

@@ -174,6 +174,13 @@ async def test_a_file_over_the_limit_is_refused(forge, top):
         await forge.read_file(REPO, sha, ".gpurun.yml", max_bytes=10)
 
 
+async def test_of_several_files_those_that_are_there_are_read(forge, top):
+    paths = ["none/.gpurun.yml", "sub/train.py", "../x", "sub", ".gpurun.yml"]
+    found = await forge.read_files(REPO, head(top), paths, max_bytes=10)
+    assert [(one.path, one.content) for one in found] == [("sub/train.py", b"print(1)\n"), (".gpurun.yml", None)]
+    assert await forge.read_files(REPO, head(top), ["none"], max_bytes=10) == ()
+
+
 async def test_reading_at_an_unknown_commit_fails(forge):
     with pytest.raises(SourceUnavailable):
         await forge.read_file(REPO, CommitSha("1" * 40), ".gpurun.yml", max_bytes=10)

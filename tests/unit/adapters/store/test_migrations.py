@@ -15,7 +15,7 @@ from gpurun.adapters.store.database import open_postgres, open_sqlite
 from gpurun.domain.delivery import InboxState
 from gpurun.domain.errors import StoreBusy
 from gpurun.domain.publication import PublicationState
-from gpurun.domain.run import AttemptState, RunState, StrayState
+from gpurun.domain.run import AttemptState, Fault, RunState, StrayState
 from gpurun.domain.stream import StreamName
 from tests.services.postgres import make_store
 from tests.unit.adapters.store.samples import a_run, an_attempt
@@ -94,6 +94,13 @@ async def test_rows_of_every_revision_are_read_after_the_upgrade(empty_url, cloc
 
 SINCE_0004 = {"faults": (), "notes": (), "max_attempts": 2, "folder": "", "policy_text": None}
 SINCE_0002 = {"exit_code": None, "disk": None}
+WITH_0004 = {
+    "folder": "sub",
+    "policy_text": "version: 1\n",
+    "faults": (Fault(file=".gpurun.yml", line=3, text="unknown key"),),
+    "notes": ("a note",),
+    "max_attempts": 3,
+}
 
 
 def _read_everything(tx, revision):

@@ -189,6 +189,16 @@ async def test_each_job_has_its_own_comment(store):
     assert len(await store.read(lambda tx: tx.publications("run-2"))) == 1
 
 
+async def test_the_same_job_of_another_folder_has_its_own_comment(store):
+    await two_runs(store, folder="a")
+    third = a_run("run-3", created_at=START + timedelta(seconds=90), folder="a")
+    await store.write(lambda tx: tx.add_run(third))
+    await publish(store, a_comment(), a_comment("comment-2", run_id="run-2"))
+    await publish(store, a_comment("comment-3", run_id="run-3"))
+    kept = [await store.read(lambda tx, run=run: tx.publications(run)) for run in ("run-1", "run-2", "run-3")]
+    assert [[row.id for row in rows] for rows in kept] == [["comment-1"], [], ["comment-2"]]
+
+
 async def test_a_takeover_while_the_old_text_is_sent_keeps_the_remote_comment(store, clock):
     await two_runs(store)
     await publish(store, a_comment(final=True))
