@@ -241,7 +241,8 @@ async def open_house(
         public_url=settings.public_url.rstrip("/"),
         log_quota_bytes=settings.log_quota_mib * MIB,
     )
-    uplinks = UnixUplinks(AgentApi(http), folder=folders.state / "up", chance=chance)
+    api = AgentApi(http)
+    uplinks = UnixUplinks(api, folder=folders.state / "up", chance=chance, take=api.appends.at_once)
     stack.push_async_callback(uplinks.aclose)
     providers = await open_providers(stack, settings, folders)
     agent = agent_zip(folders.cache / "agent")

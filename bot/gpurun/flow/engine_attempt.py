@@ -168,7 +168,7 @@ class AttemptSteps:
         if decision.ref is not None:
             self._set_ref(tx, before.id, decision.ref)
         row = decision.row
-        if not tx.save_attempt(row, lease):
+        if not _give_back(tx, before, row, lease):
             return
         if decision.result is not None and not tx.set_result(before.id, decision.result):
             decision = replace(decision, result=None)  # another came first, and whoever set it recorded it
@@ -373,6 +373,13 @@ class AttemptSteps:
         await edges.call(
             failpoints.ATTEMPT_UPLINK_CLOSE, lambda: self._s.uplinks.close(attempt.id), timeout_s=CALL_TIMEOUT_S
         )
+
+
+def _give_back(tx: Tx, before: Attempt, row: Attempt, lease: Lease) -> bool:
+    """Most looks at a live attempt change nothing but the time of the next one. False: the lease was lost."""
+    if replace(row, due_at=before.due_at) == before:
+        return tx.release(lease, due_at=row.due_at)
+    return tx.save_attempt(row, lease)
 
 
 def _address(uplink: Uplink) -> str:

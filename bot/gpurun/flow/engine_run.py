@@ -377,7 +377,7 @@ def _rows(tx: Tx, run_id: str) -> tuple[Run, tuple[Attempt, ...], datetime]:
 
 
 def _save(tx: Tx, before: Run, row: Run, lease: Lease) -> None:
-    if not tx.save_run(row, lease):
+    if not _give_back(tx, before, row, lease):
         return
     if _shown(before) != _shown(row):
         tx.raise_rev(row.id, final=row.state is RunState.ENDED, urgent=False)
@@ -395,6 +395,13 @@ def _save(tx: Tx, before: Run, row: Run, lease: Lease) -> None:
     if row.state is RunState.ENDED:
         for attempt in tx.attempts(row.id):
             tx.wake(Kind.ATTEMPT, attempt.id)
+
+
+def _give_back(tx: Tx, before: Run, row: Run, lease: Lease) -> bool:
+    """Most looks at an active run change nothing but the time of the next one. False: the lease was lost."""
+    if replace(row, due_at=before.due_at) == before:
+        return tx.release(lease, due_at=row.due_at)
+    return tx.save_run(row, lease)
 
 
 def _shown(run: Run) -> tuple[object, ...]:

@@ -11,12 +11,11 @@ from collections.abc import Awaitable, Callable
 import structlog
 from starlette.types import Message, Receive, Scope, Send
 
-from gpurun.domain.errors import PinNotFound, Revoked, Transient, UnknownToken
 from gpurun.http.agent_files import Artifacts, ModelFiles, serve_source
 from gpurun.http.agent_session import claim, finish, report_phase, tell_masks
 from gpurun.http.agent_streams import StreamAppends
 from gpurun.http.asgi import ClientGone, Refusal, refuse
-from gpurun.http.callers import unknown
+from gpurun.http.callers import refusal_of
 from gpurun.http.services import HttpServices
 from gpurun_agent import protocol
 
@@ -30,7 +29,8 @@ class AgentApi:
     """ASGI application."""
 
     def __init__(self, services: HttpServices) -> None:
-        appends, models, artifacts = StreamAppends(services), ModelFiles(services), Artifacts(services)
+        self.appends = appends = StreamAppends(services)
+        models, artifacts = ModelFiles(services), Artifacts(services)
 
         async def serve_claim(scope: Scope, receive: Receive, send: Send, _: str) -> None:
             await claim(services, scope, receive, send)
@@ -73,7 +73,7 @@ class AgentApi:
             return
         except Exception as error:
             # The border of the route. An answer that has begun stays cut short, which the agent sees.
-            refusal = _refusal(error)
+            refusal = refusal_of(error)
             if refusal is None:
                 log.exception("agent_request_failed", path=scope["path"])
                 refusal = Refusal(500, "The server failed; try again.")
@@ -90,20 +90,3 @@ class AgentApi:
         if scope["method"] != method:
             raise Refusal(405, f"This is {method} only.", headers=[(b"allow", method.encode())])
         await handler(scope, receive, send, rest)
-
-
-def _refusal(error: Exception) -> Refusal | None:
-    """The protocol's word for an expected error; None for ours."""
-    match error:
-        case Refusal():
-            return error
-        case UnknownToken():
-            return unknown()
-        case Revoked():
-            return Refusal(410, str(error))
-        case PinNotFound():
-            return Refusal(422, str(error))
-        case Transient():
-            return Refusal(503, str(error), headers=[(b"retry-after", b"2")])
-        case _:
-            return None

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import OrderedDict
 from urllib.parse import parse_qsl
 
+import structlog
 from anyio import to_thread
 from starlette.types import Receive, Scope, Send
 
+from gpurun.domain.errors import GpurunError
 from gpurun.domain.run import Attempt
-from gpurun.domain.stream import Piece, StreamName
+from gpurun.domain.stream import Piece, StreamName, Taken
 from gpurun.http.agent_session import BODY_TIMEOUT_S, RECORDS
-from gpurun.http.asgi import Refusal, answer, read_body
-from gpurun.http.callers import Bearer, bearer, require_wanted
+from gpurun.http.asgi import TEXT, Refusal, answer, read_body
+from gpurun.http.callers import Bearer, bearer, refusal_of, require_wanted
 from gpurun.http.services import HttpServices
+from gpurun.http.short_way import Answered, WholeAppend
 from gpurun.http.spec import orders_of
+from gpurun.run.tokens import token_attempt, token_sha256
 from gpurun_agent import protocol
 
 AT_ONCE_BYTES = 128 * 1024
@@ -24,7 +29,12 @@ LAST_LINE_BYTES = 4096
 """Above the log's quota: room for the line that says so."""
 MAX_KNOWN = 4096
 
+Headers = tuple[tuple[bytes, bytes], ...]
+
 _NUMBER = re.compile(r"[0-9]{1,15}")
+_RECORDS = (b"content-type", RECORDS)
+
+log = structlog.get_logger()
 
 
 class StreamAppends:
@@ -51,16 +61,45 @@ class StreamAppends:
             raise Refusal(413, "The quota of this stream is used up.")
         masked = await self._masked(attempt, data, final=query.get("end") == "1")
         piece = Piece(attempt_id=who.attempt_id, token_sha256=who.sha256, name=name, offset=offset, data=masked)
-        taken = await self._services.store.append(piece)
+        status, told = self._told(attempt, await self._services.store.append(piece))
+        await answer(send, status, told, content_type=RECORDS)
+
+    def at_once(self, attempt_id: str, asked: WholeAppend, answered: Answered) -> bool:
+        """`short_way.Take`: for an agent that was heard before, and bytes that are masked in a moment."""
+        who = Bearer(attempt_id, token_sha256(asked.token))
+        attempt = self._known.get(who) if token_attempt(asked.token) == attempt_id else None
+        size = len(asked.data)
+        if attempt is None or size > AT_ONCE_BYTES or asked.offset + size > self._quotas[asked.name]:
+            return False
+        masked = self._services.maskers.of(attempt).take(asked.data)
+        piece = Piece(attempt_id=attempt_id, token_sha256=who.sha256, name=asked.name, offset=asked.offset, data=masked)
+        try:
+            appending = asyncio.ensure_future(self._services.store.append(piece))
+        except GpurunError:  # it is closed; the usual way says so
+            return False
+        appending.add_done_callback(lambda done: answered(*self._answer(attempt, done)))
+        self._known.move_to_end(who)
+        return True
+
+    def _answer(self, attempt: Attempt, done: asyncio.Future[Taken]) -> tuple[int, bytes, Headers]:
+        error = done.exception()
+        if error is None:
+            return *self._told(attempt, done.result()), (_RECORDS,)
+        refusal = refusal_of(error)
+        if refusal is None:
+            log.error("agent_append_failed", attempt=attempt.id, exc_info=error)
+            refusal = Refusal(500, "The server failed; try again.")
+        return refusal.status, refusal.body, ((b"content-type", TEXT), *refusal.headers)
+
+    def _told(self, attempt: Attempt, taken: Taken) -> tuple[int, bytes]:
+        """Status and records."""
         told = orders_of(stop=taken.stop, hard_deadline=taken.hard_deadline)
         version = self._services.maskers.version(attempt.id)
         if version:
             told = *told, ("masks", version)
         if taken.took:
-            fields = [("next", taken.end.next), ("durable", taken.end.durable), *told]
-            await answer(send, 200, protocol.encode(fields), content_type=RECORDS)
-        else:
-            await answer(send, 409, protocol.encode([("next", taken.end.next), *told]), content_type=RECORDS)
+            return 200, protocol.encode([("next", taken.end.next), ("durable", taken.end.durable), *told])
+        return 409, protocol.encode([("next", taken.end.next), *told])
 
     async def _masked(self, attempt: Attempt, data: bytes, *, final: bool) -> bytes:
         """With the secrets of this moment, which is after the body came."""

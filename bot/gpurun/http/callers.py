@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from starlette.types import Scope
 
-from gpurun.domain.errors import Bug, Revoked
+from gpurun.domain.errors import Bug, PinNotFound, Revoked, Transient, UnknownToken
 from gpurun.domain.plan import Plan
 from gpurun.domain.run import AGENT_IS_OVER, Attempt, Run
 from gpurun.http.asgi import Refusal, header
@@ -57,6 +57,23 @@ def bearer(scope: Scope) -> Bearer:
 def unknown() -> Refusal:
     """The one answer to every token that is not good."""
     return Refusal(401, "This token opens nothing here.")
+
+
+def refusal_of(error: BaseException) -> Refusal | None:
+    """The protocol's word for an expected error; None for ours."""
+    match error:
+        case Refusal():
+            return error
+        case UnknownToken():
+            return unknown()
+        case Revoked():
+            return Refusal(410, str(error))
+        case PinNotFound():
+            return Refusal(422, str(error))
+        case Transient():
+            return Refusal(503, str(error), headers=[(b"retry-after", b"2")])
+        case _:
+            return None
 
 
 def require_wanted(attempt: Attempt) -> None:

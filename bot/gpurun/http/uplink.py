@@ -16,7 +16,6 @@ import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import structlog
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -27,6 +26,7 @@ from gpurun.domain.errors import Bug
 from gpurun.domain.offer import Uplink
 from gpurun.http.asgi import Refusal, refuse
 from gpurun.http.callers import SCOPE_ATTEMPT
+from gpurun.http.short_way import ShortWay, Take
 from gpurun.ports.clock import Chance, Clock
 from gpurun.ports.store import Store, Tx
 from gpurun_agent import protocol
@@ -62,8 +62,10 @@ class UnixUplinks:
     `app` may be the whole server's or just its `AgentApi`; a job reaches the agent API and nothing else.
     """
 
-    def __init__(self, app: ASGIApp, *, folder: Path, chance: Chance) -> None:
+    def __init__(self, app: ASGIApp, *, folder: Path, chance: Chance, take: Take | None = None) -> None:
         self._app = app
+        self._take = take
+        """The short way of appends."""
         self._folder = folder
         self._chance = chance
         self._served: dict[str, _Served] = {}
@@ -80,7 +82,6 @@ class UnixUplinks:
             timeout_keep_alive=KEEP_ALIVE_S,
         )
         self._config.load()
-        self._protocol = _bounded(self._config.http_protocol_class)
 
     async def open(self, attempt_id: str, provider: str) -> Uplink:
         async with self._changing:
@@ -151,9 +152,9 @@ class UnixUplinks:
         app = _for_attempt(self._app, attempt_id)
 
         def protocol() -> asyncio.Protocol:
-            made: Any = self._protocol(config=self._config, server_state=state, app_state={})
-            made.app = app
-            return made  # type: ignore[no-any-return]  # uvicorn names no common type of its two protocols
+            made = _Bounded(config=self._config, server_state=state, app_state={})
+            made.app, made.attempt_id, made.take = app, attempt_id, self._take
+            return made
 
         server = await asyncio.get_running_loop().create_unix_server(protocol, sock=listener)
         path = str(self._inner(attempt_id) / SOCKET)
@@ -188,18 +189,15 @@ def _for_attempt(app: ASGIApp, attempt_id: str) -> ASGIApp:
     return bound
 
 
-def _bounded(base: Any) -> Any:
-    """The protocol of uvicorn (httptools when it is there, else h11) with a limit on connections."""
+class _Bounded(ShortWay):
+    """With a limit on connections."""
 
-    class Bounded(base):  # type: ignore[misc]  # the class is chosen at run time
-        def connection_made(self, transport: asyncio.Transport) -> None:
-            if len(self.server_state.connections) >= MAX_CONNECTIONS:
-                self.transport = transport
-                transport.abort()
-                return
-            super().connection_made(transport)
-
-    return Bounded
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
+        if len(self.server_state.connections) >= MAX_CONNECTIONS:
+            self.transport = transport
+            transport.abort()
+            return
+        super().connection_made(transport)
 
 
 def _listen(outer: Path, unique: str) -> socket.socket:

@@ -6,7 +6,7 @@ An exception rolls back. Guards return False when the lease was lost or the fact
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -349,7 +349,7 @@ class Store(Protocol):
         """Durable when it returns; many callers share one commit. False: this GUID was accepted before."""
         ...
 
-    async def append(self, piece: Piece) -> Taken:
+    def append(self, piece: Piece) -> Awaitable[Taken]:
         """Durable when it returns; many agents share one commit. Also notes the contact, to a few seconds.
 
         Raises: UnknownToken, Revoked.

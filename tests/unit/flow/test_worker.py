@@ -9,6 +9,7 @@ import structlog
 from gpurun.domain.errors import Bug, ForgeUnavailable, NewerRow, Transient
 from gpurun.domain.run import RunState
 from gpurun.flow import failpoints
+from gpurun.flow import worker as worker_module
 from gpurun.flow.worker import LEASE, UNFORESEEN, NotMine, Worker, go_on, still_mine
 from gpurun.ports.store import Kind
 from tests.fakes.rows import a_run
@@ -244,6 +245,32 @@ async def test_the_loop_handles_new_work_and_stops_when_told(store, clock, chanc
             await add_runs(store)
             await done.wait()
             stop.set()
+
+
+async def test_what_only_time_asks_for_is_claimed_together(store, clock, chance, monkeypatch):
+    monkeypatch.setattr(worker_module, "POLL_S", 60.0)
+    seen = []
+    for number, after_s in enumerate((0, 0.1, 0.2)):
+        due_at = clock.now() + timedelta(seconds=after_s)
+        await store.write(lambda tx, n=number, at=due_at: tx.add_run(a_run(id=run_id(n), due_at=at)))
+    worker, stop = worker_of(store, clock, chance, finisher(store, seen)), anyio.Event()
+    claims = []
+    claim = worker._claim
+
+    async def counted(kinds):
+        claims.append(await claim(kinds))
+        return claims[-1]
+
+    monkeypatch.setattr(worker, "_claim", counted)
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(worker.run, stop)
+            while len(seen) < 3:
+                await anyio.sleep(0.001)
+                if seen:
+                    clock.advance(milliseconds=1)
+            stop.set()
+    assert [len(leases) for leases in claims] == [1, 2]
 
 
 async def test_no_more_steps_than_places(store, clock, chance):

@@ -30,7 +30,8 @@ async def make_uplinks(services, chance, tmp_path):
     made = []
 
     def make():
-        uplinks = UnixUplinks(AgentApi(services), folder=tmp_path / "up", chance=chance)
+        api = AgentApi(services)
+        uplinks = UnixUplinks(api, folder=tmp_path / "up", chance=chance, take=api.appends.at_once)
         made.append(uplinks)
         return uplinks
 

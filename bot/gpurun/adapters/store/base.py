@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
@@ -63,6 +63,8 @@ _OPEN_STATES: Mapping[Kind, tuple[str, ...]] = {
 }
 """States with work left. A state that this version does not know is in none of them, so its row is left alone."""
 
+SOON = timedelta(seconds=1)
+"""Loops look twice as often by themselves: a row that is only given back until later is no news."""
 
 # Building a statement costs more than running it, so those of the hot paths are built once, with these parameters.
 NOW = bindparam("now_", type_=Moment())
@@ -190,7 +192,9 @@ class TransactionBase:
         if "state" in values and values["state"] not in _OPEN_STATES[lease.kind]:
             woken = due_at = None
         held = {"key_": key_value(lease.kind, lease.id), "token_": lease.token, "woken_": woken, "due_": due_at}
-        return self._change(_end_lease(lease.kind), {**held, **values}) > 0
+        is_news = bool(values) or due_at is None or due_at - self.now() < SOON
+        change = self._change if is_news else self._change_quietly
+        return change(_end_lease(lease.kind), {**held, **values}) > 0
 
 
 def insisted(row: Row | None, what: str) -> Row:

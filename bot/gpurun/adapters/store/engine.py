@@ -86,14 +86,14 @@ class _Store(ABC):
     async def accept(self, delivery: Delivery) -> bool:
         return await self._here.writer.accept(delivery)
 
-    async def append(self, piece: Piece) -> Taken:
-        return await self._here.writer.append(piece)
+    def append(self, piece: Piece) -> asyncio.Future[Taken]:
+        return self._here.writer.append(piece)
 
     async def committed(self, *, timeout_s: float) -> bool:
         """True at once when something was committed since this task's last read, write or wait.
 
-        A transaction that changed nothing, or only took and renewed leases, noted a contact or appended to a stream,
-        is not told: loops that claim would wake themselves.
+        A transaction that changed nothing, or only took and renewed leases, gave a row back until later, noted a
+        contact or appended to a stream, is not told: loops that claim would wake themselves.
         """
         return await self._news.wait(timeout_s)
 

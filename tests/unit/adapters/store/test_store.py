@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 import threading
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -413,6 +414,14 @@ async def test_taking_and_renewing_a_lease_wakes_nobody(store):
     lease = await claim_one(store, Kind.RUN)
     await store.write(lambda tx: tx.renew(Kind.RUN, [lease.id], lease.token, length=(tx.now() - tx.now())))
     assert not await wait(store)
+
+
+@pytest.mark.parametrize(("again_s", "rings"), [(60, False), (0.2, True)])
+async def test_giving_a_row_back_wakes_only_who_must_look_soon(store, again_s, rings):
+    await store.write(lambda tx: tx.add_run(a_run()))
+    lease = await claim_one(store, Kind.RUN)
+    await store.write(lambda tx: tx.release(lease, due_at=tx.now() + timedelta(seconds=again_s)))
+    assert await wait(store) is rings
 
 
 async def test_a_rolled_back_transaction_wakes_nobody(store):
