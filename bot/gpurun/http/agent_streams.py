@@ -11,7 +11,7 @@ import structlog
 from anyio import to_thread
 from starlette.types import Receive, Scope, Send
 
-from gpurun.domain.errors import GpurunError
+from gpurun.domain.errors import GpurunError, Transient
 from gpurun.domain.run import Attempt
 from gpurun.domain.stream import Piece, StreamName, Taken
 from gpurun.http.agent_session import BODY_TIMEOUT_S, RECORDS
@@ -82,7 +82,7 @@ class StreamAppends:
         return True
 
     def _answer(self, attempt: Attempt, done: asyncio.Future[Taken]) -> tuple[int, bytes, Headers]:
-        error = done.exception()
+        error = Transient("The server ends; try again.") if done.cancelled() else done.exception()
         if error is None:
             return *self._told(attempt, done.result()), (_RECORDS,)
         refusal = refusal_of(error)
