@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from sqlalchemy import (
     BindParameter,
     Boolean,
+    ClauseElement,
     Column,
     ColumnElement,
     Connection,
@@ -29,9 +30,10 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.compiler import SQLCompiler
 
 from gpurun.adapters.store import tables
-from gpurun.adapters.store.codec import Moment, moment
+from gpurun.adapters.store.codec import Moment, micros, moment
 from gpurun.domain.delivery import InboxState
 from gpurun.domain.errors import Bug
 from gpurun.domain.publication import PublicationState
@@ -167,9 +169,10 @@ class Whole(Generic[T]):
 
 
 @lru_cache(maxsize=ROWS_KEPT)
-def _words_of(statement: Select[Any], dialect: Dialect) -> tuple[str, Values, tuple[str, ...]]:
+def _words_of(statement: ClauseElement, dialect: Dialect) -> tuple[str, Values, tuple[str, ...]]:
     """SQL as the driver takes it, the statement's constants by name, and all names where it takes them by position."""
     compiled = statement.compile(dialect=dialect)
+    assert isinstance(compiled, SQLCompiler)
     return str(compiled), compiled.params, tuple(compiled.positiontup or ())
 
 
@@ -199,13 +202,12 @@ class TransactionBase:
     def _all(self, statement: Select[Any], parameters: Values | None = None) -> Sequence[Row]:
         return self._connection.execute(statement, parameters).mappings().all()
 
-    def _raw(self, statement: Select[Any], parameters: Values) -> Sequence[RawRow]:
-        """By the driver without Core, which costs several times what a short read does.
+    def _raw(self, statement: ClauseElement, parameters: Values) -> Sequence[RawRow]:
+        """By the driver without Core, which costs several times what a short statement does.
 
         Parameters as columns hold them.
         """
-        sql, constants, names = _words_of(statement, self._connection.dialect)
-        values = {**constants, **parameters}
+        sql, values, names = self._words(statement, parameters)
         rows: Sequence[RawRow]
         if self._postgres:
             result = self._connection.exec_driver_sql(sql, values)
@@ -213,9 +215,26 @@ class TransactionBase:
             rows = result.cursor.fetchall()
             result.close()
         else:
-            cursor: Any = self._connection.connection.cursor()
-            rows = cursor.execute(sql, [values[name] for name in names]).fetchall()
+            rows = self._driver(sql, [values[name] for name in names]).fetchall()
         return rows
+
+    def _change_raw(self, statement: ClauseElement, parameters: Values) -> None:
+        """`_change` in the same way."""
+        sql, values, names = self._words(statement, parameters)
+        if self._postgres:
+            count = self._connection.exec_driver_sql(sql, values).rowcount
+        else:
+            count = self._driver(sql, [values[name] for name in names]).rowcount
+        self.news = self.news or count > 0
+
+    def _words(self, statement: ClauseElement, parameters: Values) -> tuple[str, dict[str, Any], tuple[str, ...]]:
+        sql, constants, names = _words_of(statement, self._connection.dialect)
+        return sql, {**constants, **parameters}, names
+
+    def _driver(self, sql: str, values: Sequence[Any]) -> Any:
+        """SQLite's cursor after that statement."""
+        cursor: Any = self._connection.connection.cursor()
+        return cursor.execute(sql, values)
 
     def _wholes(self, whole: Whole[T], statement: Select[Any], parameters: Values) -> tuple[T, ...]:
         """What a `select` of that whole table finds."""
@@ -243,11 +262,12 @@ class TransactionBase:
 
         `woken_at` tells whoever holds the lease, so that the `due_at` it writes at the end does not hide the wake.
         """
-        self._change(_wake_one(kind), {"key_": key_value(kind, id), "now_": self.now()})
+        self._change_raw(_wake_one(kind), {"key_": key_value(kind, id), "now_": micros(self.now())})
 
     def wake_by(self, kind: Kind, id: str, at: datetime) -> None:
         """`ports.store.Leases.wake_by`."""
-        self._change(_wake_by(kind), {"key_": key_value(kind, id), "at_": at, "now_": self.now()})
+        times = {"at_": micros(at), "now_": micros(self.now())}
+        self._change_raw(_wake_by(kind), {"key_": key_value(kind, id), **times})
 
     def _give_back(self, lease: Lease, values: Values, *, due_at: datetime | None) -> bool:
         """Writes `values`, ends the lease and sets when to look again; False when the lease was lost.

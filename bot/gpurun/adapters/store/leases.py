@@ -45,12 +45,11 @@ class LeaseRows(TransactionBase):
     def keep(self, lease: Lease, *, length: timedelta) -> Lease | None:
         again = {
             "key_": key_value(lease.kind, lease.id),
-            "now_": self.now(),
+            "now_": micros(self.now()),
             "token_": lease.token,
-            "until_": self.now() + length,
+            "until_": micros(self.now() + length),
         }
-        tries = self._connection.execute(_take_again(lease.kind), again).scalar_one_or_none()
-        return None if tries is None else replace(lease, tries=tries)
+        return next((replace(lease, tries=tries) for (tries,) in self._raw(_take_again(lease.kind), again)), None)
 
     def renew(self, kind: Kind, ids: Sequence[str], token: str, *, length: timedelta) -> frozenset[str]:
         held = {
