@@ -9,6 +9,8 @@ from gpurun.ports.clock import Clock
 from gpurun.ports.store import Store
 
 EVERY_S = 1.0
+FIRST_AFTER_S = 0.2
+"""A process begins with work that somebody waits for, and on SQLite a seal stands in the way of its first commits."""
 BATCH = 1000
 
 log = structlog.get_logger()
@@ -21,6 +23,7 @@ async def seal_once(store: Store) -> int:
 
 async def seal_for_ever(store: Store, clock: Clock) -> None:
     """Until cancelled. A backlog is worked off without waiting."""
+    await clock.sleep(FIRST_AFTER_S)
     while True:
         if await _sealed(store) < BATCH:
             await clock.sleep(EVERY_S)

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, bindparam, or_, select, update
 
 from gpurun.adapters.store import tables
-from gpurun.adapters.store.base import NOW, Row, TransactionBase, Values, is_open
+from gpurun.adapters.store.base import NOW, Row, TransactionBase, Values, Whole, is_open
 from gpurun.adapters.store.codec import Moment
 from gpurun.domain.offer import DiskUse, InstanceState
 from gpurun.domain.run import Attempt, AttemptState, Phase, Result
@@ -32,7 +32,11 @@ _FIELDS = (*_IDENTITY, *_ENGINE_OWNED, *_FACTS, "due_at")
 _ID = tables.attempt.c.id == bindparam("id_")
 _BY_ID = select(tables.attempt).where(_ID)
 _OF_RUN = select(tables.attempt).where(tables.attempt.c.run_id == bindparam("run_")).order_by(tables.attempt.c.number)
-_SAW = update(tables.attempt).where(_ID).values(last_seen_at=NOW)
+_LOCKED = _BY_ID.with_for_update()
+_FACT = update(tables.attempt).where(_ID)
+_REF = select(tables.attempt.c.instance_ref).where(_ID)
+_RUN_OF = select(tables.attempt.c.run_id).where(_ID)
+_SAW = _FACT.values(last_seen_at=NOW)
 
 
 _LIVE_IDS = select(tables.attempt.c.id).where(tables.attempt.c.state.not_in((AttemptState.GONE, AttemptState.VOID)))
@@ -61,11 +65,10 @@ class AttemptTable(TransactionBase):
         self._change(self._insert(tables.attempt).values(provider=attempt.offer.provider, **values))
 
     def attempt(self, id: str) -> Attempt | None:
-        row = self._one(_BY_ID, {"id_": id})
-        return None if row is None else _attempt(row)
+        return next(iter(self._wholes(_ATTEMPTS, _BY_ID, {"id_": id})), None)
 
     def attempts(self, run_id: str) -> tuple[Attempt, ...]:
-        return tuple(map(_attempt, self._all(_OF_RUN, {"run_": run_id})))
+        return self._wholes(_ATTEMPTS, _OF_RUN, {"run_": run_id})
 
     def live_attempts(self, provider: str | None = None) -> tuple[Attempt, ...]:
         table = tables.attempt
@@ -95,8 +98,7 @@ class AttemptTable(TransactionBase):
         if self._fact(attempt_id, {"instance_ref": ref, "instance_ref_at": self.now()}, table.c.instance_ref.is_(None)):
             self.wake(Kind.ATTEMPT, attempt_id)
             return True
-        known = select(table.c.instance_ref).where(table.c.id == attempt_id)
-        return self._connection.execute(known).scalar_one_or_none() == ref
+        return self._connection.execute(_REF, {"id_": attempt_id}).scalar_one_or_none() == ref
 
     def set_claimed(self, attempt_id: str, *, boot_id: str, token_sha256: str, landed: Mapping[str, str]) -> bool:
         table, now = tables.attempt, self.now()
@@ -119,8 +121,7 @@ class AttemptTable(TransactionBase):
         if not self._fact(attempt_id, {"result": result, "result_at": self.now()}, table.c.result.is_(None)):
             return False
         self.wake(Kind.ATTEMPT, attempt_id)
-        run_id = self._connection.execute(select(table.c.run_id).where(table.c.id == attempt_id)).scalar_one()
-        self.wake(Kind.RUN, run_id)
+        self.wake(Kind.RUN, self._connection.execute(_RUN_OF, {"id_": attempt_id}).scalar_one())
         return True
 
     def saw(self, attempt_id: str, *, phase: Phase | None = None) -> None:
@@ -164,11 +165,11 @@ class AttemptTable(TransactionBase):
             self._change_quietly(_OBSERVED_AGAIN, {"ids_": some, "at_": at})
 
     def _locked(self, attempt_id: str) -> Row | None:
-        return self._one(select(tables.attempt).where(tables.attempt.c.id == attempt_id).with_for_update())
+        return self._one(_LOCKED, {"id_": attempt_id})
 
     def _fact(self, attempt_id: str, values: Values, *conditions: ColumnElement[bool]) -> bool:
-        table = tables.attempt
-        return self._change(update(table).where(table.c.id == attempt_id, *conditions).values(values)) > 0
+        fact = _FACT.where(*conditions) if conditions else _FACT
+        return self._change(fact, {"id_": attempt_id, **values}) > 0
 
 
 def _seen(row: Row, state: InstanceState, at: datetime, exit_code: int | None) -> dict[str, Any]:
@@ -203,3 +204,6 @@ def _missing(row: Row, at: datetime) -> dict[str, Any]:
 
 def _attempt(row: Row) -> Attempt:
     return Attempt(**{name: row[name] for name in _FIELDS})
+
+
+_ATTEMPTS = Whole(tables.attempt, _attempt)

@@ -23,6 +23,7 @@ from gpurun.ports.store import ChainReport
 GENESIS = bytes(32)
 """What stands before the first seal."""
 
+_ADD = insert(tables.audit)
 _PAGE = 20_000
 _WALK = (
     "SELECT s.position, s.previous, s.hash, a.at, a.actor, a.kind, a.subject, a.data, a.hash"
@@ -42,7 +43,7 @@ class AuditTable(TransactionBase):
             "data": canonical(dict(entry.data)),
         }
         digest = _row_hash(micros(entry.at), *values.values())
-        self._change(insert(tables.audit).values(at=entry.at, hash=digest, sealed=False, **values))
+        self._change(_ADD, {"at": entry.at, "hash": digest, "sealed": False, **values})
 
     def seal_audit(self, *, limit: int) -> int:
         log, meta = tables.audit, tables.meta

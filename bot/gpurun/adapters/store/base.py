@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import cache
-from typing import Any
+from functools import cache, lru_cache
+from typing import Any, Generic, TypeVar
 
 from sqlalchemy import (
     BindParameter,
     Boolean,
+    ClauseElement,
     Column,
     ColumnElement,
     Connection,
     CursorResult,
+    Dialect,
     Executable,
-    RowMapping,
     Select,
     Table,
     Update,
@@ -29,9 +30,10 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.compiler import SQLCompiler
 
 from gpurun.adapters.store import tables
-from gpurun.adapters.store.codec import Moment, moment
+from gpurun.adapters.store.codec import Moment, micros, moment
 from gpurun.domain.delivery import InboxState
 from gpurun.domain.errors import Bug
 from gpurun.domain.publication import PublicationState
@@ -39,11 +41,16 @@ from gpurun.domain.run import AttemptState, RunState, StrayState
 from gpurun.ports.clock import Clock
 from gpurun.ports.store import Kind, Lease
 
+T = TypeVar("T")
+
 Values = Mapping[str, Any]
 """Columns and what to write there."""
 
-Row = RowMapping
+Row = Mapping[Any, Any]
 """A row by column name."""
+
+RawRow = tuple[Any, ...]
+"""As the driver gives it: columns in the order of the statement, times and structured values not decoded."""
 
 WORK: Mapping[Kind, Table] = {
     Kind.INBOX: tables.inbox,
@@ -129,6 +136,48 @@ def _end_lease(kind: Kind) -> Update:
 _DUE = bindparam("due_", type_=Moment())
 
 
+ROWS_KEPT = 256
+"""Of each `Whole`: those that the steps of the runs under way read again and again."""
+
+
+DIALECTS_KEPT = 4
+"""A process has one for its writer and one for its readers."""
+
+
+class Whole(Generic[T]):
+    """Whole rows of a table as frozen values, built by `build`.
+
+    A step reads the same rows again and again, and decoding them costs more than reading: a row that has not changed is
+    the same value again.
+    """
+
+    def __init__(self, table: Table, build: Callable[[Row], T]) -> None:
+        self._columns = tuple(table.c)
+        self._build = build
+        self.decoder = lru_cache(maxsize=DIALECTS_KEPT)(self._decoder)
+        """By dialect: from the driver's row to the value."""
+
+    def _decoder(self, dialect: Dialect) -> Callable[[RawRow], T]:
+        decode = [column.type.dialect_impl(dialect).result_processor(dialect, None) for column in self._columns]
+        names = [column.name for column in self._columns]
+        build = self._build
+
+        @lru_cache(maxsize=ROWS_KEPT)
+        def value(raw: RawRow) -> T:
+            parts = (part if step is None else step(part) for step, part in zip(decode, raw, strict=True))
+            return build(dict(zip(names, parts, strict=True)))
+
+        return value
+
+
+@lru_cache(maxsize=ROWS_KEPT)
+def _words_of(statement: ClauseElement, dialect: Dialect) -> tuple[str, Values, tuple[str, ...]]:
+    """SQL as the driver takes it, the statement's constants by name, and all names where it takes them by position."""
+    compiled = statement.compile(dialect=dialect)
+    assert isinstance(compiled, SQLCompiler)
+    return str(compiled), compiled.params, tuple(compiled.positiontup or ())
+
+
 class TransactionBase:
     """One transaction on one connection; used by one thread."""
 
@@ -155,6 +204,44 @@ class TransactionBase:
     def _all(self, statement: Select[Any], parameters: Values | None = None) -> Sequence[Row]:
         return self._connection.execute(statement, parameters).mappings().all()
 
+    def _raw(self, statement: ClauseElement, parameters: Values) -> Sequence[RawRow]:
+        """By the driver without Core, which costs several times what a short statement does.
+
+        Parameters as columns hold them.
+        """
+        sql, values, names = self._words(statement, parameters)
+        rows: Sequence[RawRow]
+        if self._postgres:
+            result = self._connection.exec_driver_sql(sql, values)
+            assert result.cursor is not None
+            rows = result.cursor.fetchall()
+            result.close()
+        else:
+            rows = self._driver(sql, [values[name] for name in names]).fetchall()
+        return rows
+
+    def _change_raw(self, statement: ClauseElement, parameters: Values) -> None:
+        """`_change` in the same way."""
+        sql, values, names = self._words(statement, parameters)
+        if self._postgres:
+            count = self._connection.exec_driver_sql(sql, values).rowcount
+        else:
+            count = self._driver(sql, [values[name] for name in names]).rowcount
+        self.news = self.news or count > 0
+
+    def _words(self, statement: ClauseElement, parameters: Values) -> tuple[str, dict[str, Any], tuple[str, ...]]:
+        sql, constants, names = _words_of(statement, self._connection.dialect)
+        return sql, {**constants, **parameters}, names
+
+    def _driver(self, sql: str, values: Sequence[Any]) -> Any:
+        """SQLite's cursor after that statement."""
+        cursor: Any = self._connection.connection.cursor()
+        return cursor.execute(sql, values)
+
+    def _wholes(self, whole: Whole[T], statement: Select[Any], parameters: Values) -> tuple[T, ...]:
+        """What a `select` of that whole table finds."""
+        return tuple(map(whole.decoder(self._connection.dialect), self._raw(statement, parameters)))
+
     def _change(self, statement: Executable, parameters: Values | None = None) -> int:
         """Runs an insert, update or delete; how many rows it touched. None is no news."""
         count = self._change_quietly(statement, parameters)
@@ -177,11 +264,12 @@ class TransactionBase:
 
         `woken_at` tells whoever holds the lease, so that the `due_at` it writes at the end does not hide the wake.
         """
-        self._change(_wake_one(kind), {"key_": key_value(kind, id), "now_": self.now()})
+        self._change_raw(_wake_one(kind), {"key_": key_value(kind, id), "now_": micros(self.now())})
 
     def wake_by(self, kind: Kind, id: str, at: datetime) -> None:
         """`ports.store.Leases.wake_by`."""
-        self._change(_wake_by(kind), {"key_": key_value(kind, id), "at_": at, "now_": self.now()})
+        times = {"at_": micros(at), "now_": micros(self.now())}
+        self._change_raw(_wake_by(kind), {"key_": key_value(kind, id), **times})
 
     def _give_back(self, lease: Lease, values: Values, *, due_at: datetime | None) -> bool:
         """Writes `values`, ends the lease and sets when to look again; False when the lease was lost.

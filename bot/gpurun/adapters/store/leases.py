@@ -26,7 +26,7 @@ from sqlalchemy import (
 
 from gpurun.adapters.store import tables
 from gpurun.adapters.store.base import KEY, NOW, TOKEN, WORK, TransactionBase, is_open, key_of, key_value
-from gpurun.adapters.store.codec import Moment
+from gpurun.adapters.store.codec import Moment, micros, moment
 from gpurun.domain.delivery import InboxState
 from gpurun.ports.store import Kind, Lease
 
@@ -45,12 +45,11 @@ class LeaseRows(TransactionBase):
     def keep(self, lease: Lease, *, length: timedelta) -> Lease | None:
         again = {
             "key_": key_value(lease.kind, lease.id),
-            "now_": self.now(),
+            "now_": micros(self.now()),
             "token_": lease.token,
-            "until_": self.now() + length,
+            "until_": micros(self.now() + length),
         }
-        tries = self._connection.execute(_take_again(lease.kind), again).scalar_one_or_none()
-        return None if tries is None else replace(lease, tries=tries)
+        return next((replace(lease, tries=tries) for (tries,) in self._raw(_take_again(lease.kind), again)), None)
 
     def renew(self, kind: Kind, ids: Sequence[str], token: str, *, length: timedelta) -> frozenset[str]:
         held = {
@@ -70,8 +69,8 @@ class LeaseRows(TransactionBase):
         return counted > 0 and self._give_back(lease, {}, due_at=due_at)
 
     def due(self) -> Mapping[Kind, datetime]:
-        found = self._connection.execute(_next(), {"now_": self.now()})
-        return {Kind(kind): at for kind, at in found if at is not None}
+        found = self._raw(_next(), {"now_": micros(self.now())})
+        return {Kind(kind): moment(at) for kind, at in found if at is not None}
 
     def next_due(self) -> datetime | None:
         return min(self.due().values(), default=None)

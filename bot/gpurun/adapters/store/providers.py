@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from sqlalchemy import select, update
+from sqlalchemy import bindparam, select, update
 
 from gpurun.adapters.store import tables
-from gpurun.adapters.store.base import Row, TransactionBase
+from gpurun.adapters.store.base import Row, TransactionBase, Whole
 from gpurun.domain.run import ProviderAccount, Stray, StrayState
 from gpurun.ports.store import Lease
 
 _ACCOUNT = ("provider", "due_at", "tries", "last_error", "list_ok_at", "broken_since")
 _STRAY = ("id", "provider", "ref", "name", "first_seen", "state", "due_at", "tries", "last_error")
+
+_BY_NAME = select(tables.provider_account).where(tables.provider_account.c.provider == bindparam("provider_"))
 
 
 class ProviderTable(TransactionBase):
@@ -21,9 +23,7 @@ class ProviderTable(TransactionBase):
         self._change(fresh.on_conflict_do_nothing())
 
     def account(self, provider: str) -> ProviderAccount | None:
-        table = tables.provider_account
-        row = self._one(select(table).where(table.c.provider == provider))
-        return None if row is None else ProviderAccount(**{name: row[name] for name in _ACCOUNT})
+        return next(iter(self._wholes(_ACCOUNTS, _BY_NAME, {"provider_": provider})), None)
 
     def save_account(self, account: ProviderAccount, lease: Lease) -> bool:
         values = {name: getattr(account, name) for name in ("tries", "last_error", "list_ok_at", "broken_since")}
@@ -55,3 +55,10 @@ class ProviderTable(TransactionBase):
 
 def _stray(row: Row) -> Stray:
     return Stray(**{name: row[name] for name in _STRAY})
+
+
+def _account(row: Row) -> ProviderAccount:
+    return ProviderAccount(**{name: row[name] for name in _ACCOUNT})
+
+
+_ACCOUNTS = Whole(tables.provider_account, _account)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import bindparam, select, update
 
 from gpurun.adapters.store import tables
-from gpurun.adapters.store.base import Row, TransactionBase
+from gpurun.adapters.store.base import Row, TransactionBase, Whole
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.run import Run, RunState
 from gpurun.ports.store import Kind, Lease
@@ -32,8 +32,7 @@ class RunTable(TransactionBase):
         self._change(self._insert(tables.run).values({**repo, **{name: getattr(run, name) for name in _PLAIN}}))
 
     def run(self, id: str) -> Run | None:
-        row = self._one(_BY_ID, {"id_": id})
-        return None if row is None else _run(row)
+        return next(iter(self._wholes(_RUNS, _BY_ID, {"id_": id})), None)
 
     def save_run(self, run: Run, lease: Lease) -> bool:
         return self._give_back(lease, {name: getattr(run, name) for name in _ENGINE_OWNED}, due_at=run.due_at)
@@ -77,3 +76,6 @@ class RunTable(TransactionBase):
 def _run(row: Row) -> Run:
     repo = RepoRef(installation_id=row["installation_id"], name=row["repo_name"], id=row["repo_id"])
     return Run(repo=repo, **{name: row[name] for name in _PLAIN})
+
+
+_RUNS = Whole(tables.run, _run)

@@ -36,7 +36,7 @@ class StreamTable(TransactionBase):
     """`ports.store.StreamRows`. A commit is durable, so `durable` is always `next`."""
 
     def stream_end(self, attempt_id: str, name: StreamName) -> StreamEnd:
-        end = self._connection.execute(_END, {"id_": attempt_id, "name_": name}).scalar_one_or_none() or 0
+        end = next((next_ for (next_,) in self._raw(_END, {"id_": attempt_id, "name_": name.value})), 0)
         return StreamEnd(next=end, durable=end)
 
     def append(self, attempt_id: str, name: StreamName, offset: int, data: bytes) -> StreamEnd:
@@ -51,12 +51,12 @@ class StreamTable(TransactionBase):
         return StreamEnd(next=end, durable=end)
 
     def read_stream(self, attempt_id: str, name: StreamName, *, offset: int, max_bytes: int) -> bytes:
-        place = {"id_": attempt_id, "name_": name, "from_": offset}
-        first = self._connection.execute(_CHUNK_AT, place).scalar_one_or_none()
+        place = {"id_": attempt_id, "name_": name.value, "from_": offset}
+        first = next((at for (at,) in self._raw(_CHUNK_AT, place)), None)
         if first is None or max_bytes <= 0:
             return b""
         place |= {"from_": first, "to_": offset + max_bytes}
-        data = b"".join(self._connection.execute(_DATA, place).scalars())
+        data = b"".join(piece for (piece,) in self._raw(_DATA, place))
         return data[offset - first : offset - first + max_bytes]
 
     def add_artifact(self, attempt_id: str, artifact: Artifact) -> None:

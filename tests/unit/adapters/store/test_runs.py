@@ -181,3 +181,11 @@ async def test_an_exception_takes_everything_back(store):
     with pytest.raises(Stop):
         await store.write(fail)
     assert await read(store) is None
+
+
+async def test_a_row_that_has_not_changed_is_read_as_the_same_value(store):
+    await store.write(lambda tx: tx.add_run(a_run()))
+    first, again = [await store.read(lambda tx: tx.run(a_run().id)) for _ in range(2)]
+    assert first is again
+    await store.write(lambda tx: tx.ask_cancel(a_run().id, "ada"))
+    assert (await store.read(lambda tx: tx.run(a_run().id))).cancel_by == "ada"
