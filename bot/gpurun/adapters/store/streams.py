@@ -36,7 +36,7 @@ class StreamTable(TransactionBase):
     """`ports.store.StreamRows`. A commit is durable, so `durable` is always `next`."""
 
     def stream_end(self, attempt_id: str, name: StreamName) -> StreamEnd:
-        end = next((next_ for (next_,) in self._raw(_END, {"id_": attempt_id, "name_": name.value})), 0)
+        end = next((next_ for (next_,) in self._raw(_END, {"id_": attempt_id, "name_": StreamName(name).value})), 0)
         return StreamEnd(next=end, durable=end)
 
     def append(self, attempt_id: str, name: StreamName, offset: int, data: bytes) -> StreamEnd:
@@ -51,7 +51,7 @@ class StreamTable(TransactionBase):
         return StreamEnd(next=end, durable=end)
 
     def read_stream(self, attempt_id: str, name: StreamName, *, offset: int, max_bytes: int) -> bytes:
-        place = {"id_": attempt_id, "name_": name.value, "from_": offset}
+        place = {"id_": attempt_id, "name_": StreamName(name).value, "from_": offset}
         first = next((at for (at,) in self._raw(_CHUNK_AT, place)), None)
         if first is None or max_bytes <= 0:
             return b""
