@@ -40,9 +40,20 @@ def changed_note(own: PolicyKeys, policy: PolicyKeys, *, folder: str = "") -> st
     return f"`policy` in {where} is ignored: the one at the top of the default branch applies."
 
 
+def _names(image: str) -> tuple[str, ...]:
+    """How a pattern may call it: with and without its tag, and a short name of Docker Hub in full."""
+    name, _, last = image.rpartition("/")
+    bare = "/".join(part for part in (name, last.partition(":")[0]) if part)
+    first = bare.partition("/")[0]
+    if "/" in bare and ("." in first or ":" in first or first == "localhost"):
+        return image, bare
+    hub = "docker.io/" if "/" in bare else "docker.io/library/"
+    return image, bare, hub + image, hub + bare
+
+
 def _refused(job: Job, name: JobName, policy: PolicyKeys) -> Iterator[str]:
     image = str(job.image).partition("@")[0]
-    if policy.images is not None and not any(fnmatchcase(image, glob) for glob in policy.images):
+    if policy.images is not None and not any(fnmatchcase(n, glob) for n in _names(image) for glob in policy.images):
         yield f"The image {image} is not allowed here: {', '.join(policy.images) or 'none is'}."
     if job.providers and not providers_of(job, policy):
         yield f"The provider {', '.join(job.providers)} is not allowed here."

@@ -55,6 +55,27 @@ def test_what_a_policy_allows(rules, text):
     require_allowed(job(text), JobName("smoke"), policy(rules))
 
 
+@pytest.mark.parametrize(
+    ("image", "glob"),
+    [
+        ("ghcr.io/org/app:1.2", "ghcr.io/org/app"),
+        ("ghcr.io/org/app:1.2", "ghcr.io/org/app:1.*"),
+        ("localhost:5000/app:1", "localhost:5000/app"),
+        ("python:3.12", "docker.io/library/python"),
+        ("python:3.12", "docker.io/library/*"),
+        ("pytorch/pytorch:2.3", "docker.io/pytorch/*"),
+        ("python", "python"),
+    ],
+)
+def test_an_image_may_be_called_with_or_without_its_tag_and_hub(image, glob):
+    named = load(f"version: 1\njobs: {{smoke: {{image: '{image}', run: x}}}}\n").jobs["smoke"]
+    require_allowed(named, JobName("smoke"), policy(f"{{images: ['{glob}']}}"))
+    with pytest.raises(NotByPolicy):
+        require_allowed(
+            named, JobName("smoke"), policy(f"{{images: ['{glob}x']}}" if "*" not in glob else "{images: [x]}")
+        )
+
+
 def test_everything_that_is_forbidden_is_told_at_once():
     rules = policy("{images: ['a/*'], secrets: {}, max: {gpus: 0}}")
     with pytest.raises(NotByPolicy) as caught:
