@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from datetime import datetime
 
+from gpurun.domain.folder import job_in
 from gpurun.domain.run import Attempt, AttemptState, RunState, Verdict
 from gpurun.report import pieces
 from gpurun.report.facts import RunFacts
@@ -66,9 +67,10 @@ def plain_title(facts: RunFacts) -> str:
 
 
 def _title(facts: RunFacts, shown: Callable[[str], str]) -> str:
-    now = status(facts)
+    now, run = status(facts), facts.run
+    job = job_in(run.job, shown(run.folder))  # the characters of a job's name are no Markdown
     words = [
-        f"gpurun {shown(pieces.job_name(facts.run))}: {now.symbol} {now.word}",
+        f"gpurun {job}: {now.symbol} {now.word}",
         took(facts),
         cost_words(facts),
         shown(where(facts)),
