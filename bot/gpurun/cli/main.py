@@ -120,7 +120,7 @@ def validate(files: tuple[Path, ...]) -> None:
 def lock(files: tuple[Path, ...], check: bool, upgrade: str | None) -> None:  # noqa: FBT001 (click passes flags like this)
     """Pin what .gpurun.yml names by tag or branch, in .gpurun.lock beside it.
 
-    A name that is pinned stays as it is. FILES: default .gpurun.yml at the top of the checkout.
+    A name that is pinned stays as it is. FILES: default the nearest .gpurun.yml above this folder.
     """
     from gpurun.cli.lock import check_locks
     from gpurun.cli.lock import lock as write_locks

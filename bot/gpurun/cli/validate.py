@@ -22,8 +22,8 @@ def validate_file(file: Path) -> int:
         click.echo(f"gpurun validate: {file} cannot be read: {error.strerror}.", err=True)
         if isinstance(error, FileNotFoundError):
             click.echo(
-                "Write one at the top of your repository, or name another: `gpurun validate FILE`. "
-                "docs/reference/gpurun-yml.md has an example.",
+                "`gpurun init` writes a first one at the top of your repository; "
+                "`gpurun validate FILE` checks another.",
                 err=True,
             )
         return 2

@@ -79,7 +79,7 @@ def test_without_a_checkout_the_file_of_this_folder_is_meant(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     assert validate() == 2
     told = capsys.readouterr().err
-    assert told.startswith("gpurun validate: .gpurun.yml cannot be read: No such file or directory.\nWrite one")
+    assert told.startswith("gpurun validate: .gpurun.yml cannot be read: No such file or directory.\n`gpurun init`")
     (tmp_path / ".gpurun.yml").write_text(GOOD)
     assert validate() == 0
 
