@@ -1,0 +1,246 @@
+"""What planning finds out of a run's file: the job as far as it may be had, what its pins stand for, or why not."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import lru_cache, partial
+from typing import assert_never
+
+import anyio
+
+from gpurun.domain.config import Config, Job, PolicyKeys
+from gpurun.domain.errors import (
+    ConfigError,
+    GpurunError,
+    NotByPolicy,
+    PinNotFound,
+    Refused,
+    SecretUnavailable,
+    Transient,
+    UserError,
+)
+from gpurun.domain.folder import CONFIG_NAME, beside
+from gpurun.domain.lock import Lock
+from gpurun.domain.run import Fault, Pins, Run, RunState, Verdict
+from gpurun.flow import edges, failpoints
+from gpurun.flow.commit import FETCH_TIMEOUT_S, fetch_commit
+from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices
+from gpurun.plan import digest as digests
+from gpurun.plan.load import load, policy_of
+from gpurun.plan.lock import LOCK_NAME, MAX_LOCK_BYTES, part_for, read_lock, require_same_files, without_files
+from gpurun.plan.policy import changed_note, require_allowed
+from gpurun.plan.resolve import (
+    ConfirmImage,
+    FetchCommit,
+    Pin,
+    ReadLock,
+    ResolveModel,
+    build,
+    missing_pins,
+    told_with_day,
+)
+from gpurun.run.decide_run import end, enter
+
+MAX_FAULTS = 50
+"""Of one file that are told; GitHub takes as many annotations at a time."""
+
+_REASONS: Mapping[type[UserError], str] = {PinNotFound: "pin", NotByPolicy: "policy", SecretUnavailable: "secret"}
+"""What a run was refused for, in a word; `config` for the rest."""
+
+Change = Callable[[Run, datetime], Run]
+"""What pins do to the row."""
+
+Pinned = Callable[[Pins], Pins]
+"""Adds one pin."""
+
+
+class Resolver:
+    """Resolves what is missing, each by a call of its own."""
+
+    def __init__(self, services: EngineServices) -> None:
+        self._s = services
+
+    async def __call__(self, run: Run, job: Job) -> tuple[Pins, tuple[Exception, ...]]:
+        """Commit, image and the next model at the same time: the pins with those that went well, and what did not."""
+        missing = missing_pins(job, run.pins)
+        outcomes = await _side_by_side([partial(self._resolve_or_say_when, run, job, pin) for pin in missing])
+        pins = run.pins
+        for outcome in outcomes:
+            if not isinstance(outcome, Exception):
+                pins = outcome(pins)
+        return pins, tuple(outcome for outcome in outcomes if isinstance(outcome, Exception))
+
+    async def _resolve_or_say_when(self, run: Run, job: Job, pin: Pin) -> Pinned:
+        try:
+            return await self._resolve(run, job, pin)
+        except PinNotFound as error:
+            raise told_with_day(error, pin, run.pins.lock or Lock()) from error
+
+    async def _resolve(self, run: Run, job: Job, pin: Pin) -> Pinned:
+        match pin:
+            case FetchCommit():
+                tree = await fetch_commit(self._s, run, skip=job.skipped())
+                return lambda pins: replace(pins, tree=tree)
+            case ReadLock():
+                lock = part_for(job, await self._lock(run))
+                return lambda pins: replace(pins, lock=lock)
+            case ConfirmImage(image):
+                await edges.call(failpoints.RUN_IMAGE, lambda: self._s.images.confirm(image), timeout_s=CALL_TIMEOUT_S)
+                return lambda pins: replace(pins, image_confirmed=True)
+            case ResolveModel(spec):
+                model = await edges.call(
+                    failpoints.RUN_MODEL, lambda: self._s.hub.resolve(spec), timeout_s=FETCH_TIMEOUT_S
+                )
+                require_same_files(run.pins.lock or Lock(), model)
+                return lambda pins: replace(pins, models=(*pins.models, model))
+            case _:
+                assert_never(pin)
+
+    async def _lock(self, run: Run) -> Lock:
+        """What `.gpurun.lock` at the commit holds; nothing when there is none."""
+        path = beside(run.folder, LOCK_NAME)
+        raw = await edges.call(
+            failpoints.RUN_LOCK,
+            lambda: self._s.forge.read_file(run.repo, run.sha, path, max_bytes=MAX_LOCK_BYTES),
+            timeout_s=CALL_TIMEOUT_S,
+        )
+        return Lock() if raw is None else await anyio.to_thread.run_sync(read_lock, raw)
+
+
+@lru_cache(maxsize=64)
+def _load(text: str | None) -> Config:
+    return load(text)  # every planning step needs it again, and YAML is slow
+
+
+@lru_cache(maxsize=64)
+def _read_policy(text: str | None) -> PolicyKeys:
+    return policy_of(text)  # as often as the file
+
+
+def job_of(run: Run) -> Job:
+    """Raises: ConfigError."""
+    jobs = _load(run.config_text).jobs
+    if run.job not in jobs:
+        raise ConfigError(f"There is no job {run.job!r}.")
+    return jobs[run.job]
+
+
+def allowed(run: Run) -> Job:
+    """The job, as far as the policy of the default branch lets it. Raises: NotByPolicy, ConfigError."""
+    job = job_of(run)
+    require_allowed(job, run.job, policy(run))
+    return job
+
+
+def policy(run: Run) -> PolicyKeys:
+    """That of the default branch. Raises: NotByPolicy when it cannot be known."""
+    try:
+        return _read_policy(run.policy_text)
+    except ConfigError as fault:
+        raise NotByPolicy(
+            f"The policy of the default branch cannot be read ({fault}), so nothing is started.",
+            hint="Correct `.gpurun.yml` there.",
+        ) from fault
+
+
+def _notes(run: Run) -> tuple[str, ...]:
+    if run.pr is None:  # no default branch was asked: who runs a job on a machine of theirs sets its policy
+        return ()
+    note = changed_note(_load(run.config_text).policy, policy(run), folder=run.folder)
+    return (note,) if note else ()
+
+
+async def _side_by_side(calls: Sequence[Callable[[], Awaitable[Pinned]]]) -> list[Pinned | Exception]:
+    """What each returned or raised, in order."""
+    outcomes: dict[int, Pinned | Exception] = {}
+
+    async def note(number: int, call: Callable[[], Awaitable[Pinned]]) -> None:
+        try:
+            outcomes[number] = await call()
+        except Exception as error:  # noqa: BLE001 - the others are not in vain
+            outcomes[number] = error
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            for number, call in enumerate(calls):
+                tasks.start_soon(note, number, call)
+    except BaseExceptionGroup as group:  # no error but an end, such as `Crash`
+        raise group.exceptions[0] from None
+    return [outcomes[number] for number in range(len(calls))]
+
+
+def pinned_change(run: Run, job: Job, pins: Pins) -> Change:
+    """The plan, when nothing is missing. Raises PinNotFound."""
+    if not missing_pins(job, pins):
+        return _planned(run, job, pins)
+    return lambda row, now: replace(row, pins=pins, due_at=now, tries=0, last_error="")
+
+
+def _planned(run: Run, job: Job, pins: Pins) -> Change:
+    plan = build(repo=run.repo.name, sha=run.sha, job_name=run.job, job=job, pins=pins, folder=run.folder)
+    digest, key = digests.digest(plan), digests.result_key(plan)
+    kept = replace(pins, lock=pins.lock and without_files(pins.lock))
+    notes = _notes(run)
+    return lambda row, now: replace(
+        enter(row, RunState.QUEUED, now),
+        pins=kept,
+        plan=plan,
+        plan_digest=digest,
+        result_key=key,
+        notes=notes,
+        max_attempts=job.max_attempts,
+    )
+
+
+def raise_refusal(errors: Sequence[Exception]) -> None:
+    """What no later try would mend comes before what one may."""
+    for error in errors:
+        if isinstance(error, UserError | Refused):
+            raise error
+
+
+def wait_longest(errors: Sequence[Exception]) -> None:
+    """The first is told and decides when to try again, and each asks for its own pause."""
+    pauses = [error.retry_after_s for error in errors if isinstance(error, Transient) and error.retry_after_s]
+    if pauses and isinstance(errors[0], Transient):
+        errors[0].retry_after_s = max(pauses)
+
+
+def refusal(error: GpurunError, pins: Pins) -> Change:
+    """The end of the run, with the pins that it has."""
+    why = _why_refused(error)
+    return lambda row, now: why(replace(row, pins=pins), now)
+
+
+def _why_refused(error: GpurunError) -> Change:
+    match error:
+        case ConfigError(line=line):
+            ours = error.file == CONFIG_NAME  # whose lines are quoted
+            told = _sentences(error) if ours else f"`{error.file}`, line {line}: {_sentences(error)}"
+            faults = (error, *error.others)
+            return lambda row, now: end(
+                row,
+                Verdict.REFUSED,
+                now,
+                reason="config",
+                detail=told,
+                error_line=line if ours else 0,
+                faults=tuple(_fault(one, row.folder) for one in faults[:MAX_FAULTS]),
+            )
+        case UserError():
+            reason = next((word for kind, word in _REASONS.items() if isinstance(error, kind)), "config")
+            told = _sentences(error)
+            return lambda row, now: end(row, Verdict.REFUSED, now, reason=reason, detail=told)
+        case _:
+            told = str(error)
+            return lambda row, now: end(row, Verdict.LOST, now, reason="resolve", detail=told)
+
+
+def _sentences(error: UserError) -> str:
+    return f"{error.message} {error.hint}".strip()
+
+
+def _fault(error: ConfigError, folder: str) -> Fault:
+    return Fault(file=beside(folder, error.file), line=error.line, text=_sentences(error))
