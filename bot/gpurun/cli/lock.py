@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -53,11 +54,13 @@ def check_locks(files: Iterable[Path]) -> int:
         places = _places(files)
     except Unusable:
         return 2
-    faults = [fault for place in places for fault in _faults(place)]
-    for fault in faults:
+    faults = {place.file: _faults(place) for place in places}
+    for fault in chain.from_iterable(faults.values()):
         click.echo(fault, err=True)
-    if faults:
-        click.echo("Run `gpurun lock` and commit the file.", err=True)
+    wrong = [file for file, found in faults.items() if found]
+    if wrong:
+        named = "" if wrong == [Path(CONFIG_NAME)] else "".join(f" {file}" for file in wrong)
+        click.echo(f"Run `gpurun lock{named}` and commit the file.", err=True)
         return 1
     for place in places:
         click.echo(f"{place.lock_file} pins everything that {place.file} does not.")

@@ -11,7 +11,7 @@ from gpurun.adapters.local import LocalForge
 from gpurun.adapters.local.checkout import LocalState
 from gpurun.cli.the_job import CONFIG_MAX_BYTES
 from gpurun.domain.config import Job
-from gpurun.domain.errors import HubUnavailable, UserError
+from gpurun.domain.errors import ConfigError, HubUnavailable, UserError
 from gpurun.domain.folder import beside, config_path
 from gpurun.domain.ids import CommitSha, JobName, TreeSha
 from gpurun.domain.lock import Lock
@@ -78,7 +78,7 @@ async def draft(at: At, name: JobName, job: Job, files: ModelFiles) -> Draft:
     lock = at.lock if job.needs_lock else Lock()
     if isinstance(lock, UserError):
         raise lock
-    wanted = pinned(job, lock)
+    wanted = pinned(job, lock, folder=at.folder)
     models: list[ModelPin] = []
     unlisted: list[ModelSpec] = []
     trouble: HubUnavailable | None = None
@@ -168,5 +168,8 @@ async def _lock(forge: LocalForge, state: LocalState, sha: CommitSha, path: str)
     try:
         raw = await forge.read_file(state.repo, sha, path, max_bytes=MAX_LOCK_BYTES)
         return Lock() if raw is None else read_lock(raw)
+    except ConfigError as fault:
+        fault.file = path  # the reader knows no folder
+        return fault
     except UserError as error:
         return error

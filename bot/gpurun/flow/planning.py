@@ -64,7 +64,7 @@ class Resolver:
 
     async def __call__(self, run: Run, job: Job) -> tuple[Pins, tuple[Exception, ...]]:
         """Commit, image and the next model at the same time: the pins with those that went well, and what did not."""
-        missing = missing_pins(job, run.pins)
+        missing = missing_pins(job, run.pins, folder=run.folder)
         outcomes = await _side_by_side([partial(self._resolve_or_say_when, run, job, pin) for pin in missing])
         pins = run.pins
         for outcome in outcomes:
@@ -173,7 +173,7 @@ async def _side_by_side(calls: Sequence[Callable[[], Awaitable[Pinned]]]) -> lis
 
 def pinned_change(run: Run, job: Job, pins: Pins) -> Change:
     """The plan, when nothing is missing. Raises PinNotFound."""
-    if not missing_pins(job, pins):
+    if not missing_pins(job, pins, folder=run.folder):
         return _planned(run, job, pins)
     return lambda row, now: replace(row, pins=pins, due_at=now, tries=0, last_error="")
 

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from gpurun.domain.config import Job
 from gpurun.domain.errors import ConfigError, PinNotFound
+from gpurun.domain.folder import config_path
 from gpurun.domain.ids import HubRef, ImageRef, ImageTag, Revision
 from gpurun.domain.lock import ImagePin, Lock, LockedFile, LockedImage, LockedModel
 from gpurun.domain.plan import ModelPin, ModelSpec
@@ -23,7 +24,6 @@ LOCK_NAME = ".gpurun.lock"
 FORMAT = 1
 MAX_LOCK_BYTES = 2 * 1024 * 1024
 """Some 10,000 files of models."""
-AGAIN = "Run `gpurun lock` and commit the file."
 UPGRADE = "`gpurun lock --upgrade` pins what the name in `.gpurun.yml` stands for now."
 
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -44,11 +44,11 @@ _KEYS = {
 class Unpinned(PinNotFound):
     """The job names what can move, and the lock does not pin it."""
 
-    def __init__(self, images: tuple[ImageTag, ...], models: tuple[tuple[str, HubRef], ...]) -> None:
+    def __init__(self, images: tuple[ImageTag, ...], models: tuple[tuple[str, HubRef], ...], *, folder: str) -> None:
         names = [f"the image {image}" for image in images] + [f"the model {model} at {ref}" for model, ref in models]
         are = "is" if len(names) == 1 else "are"
         told = _and(names)
-        super().__init__(f"{told[0].upper()}{told[1:]} {are} not pinned, and can move.", hint=AGAIN)
+        super().__init__(f"{told[0].upper()}{told[1:]} {are} not pinned, and can move.", hint=lock_again(folder))
         self.images = images
         self.models = models
 
@@ -62,8 +62,16 @@ class PinnedJob:
     """In the order of the file."""
 
 
-def pinned(job: Job, lock: Lock) -> PinnedJob:
-    """The job's image by digest and its models by revision. Raises Unpinned with everything that the lock lacks."""
+def lock_again(folder: str) -> str:
+    """What to do for a file that lies in that folder, from the top of the repository."""
+    return f"Run `gpurun lock{f' {config_path(folder)}' if folder else ''}` and commit the file."
+
+
+def pinned(job: Job, lock: Lock, *, folder: str = "") -> PinnedJob:
+    """The job's image by digest and its models by revision. `folder`: where the file lies.
+
+    Raises: Unpinned with everything that the lock lacks.
+    """
     image = job.image if isinstance(job.image, ImageRef) else _locked_image(job.image, lock)
     revisions = [_revision(model.id, model.ref, lock) for model in job.models]
     images = (job.image,) if isinstance(job.image, ImageTag) and image is None else ()
@@ -73,7 +81,7 @@ def pinned(job: Job, lock: Lock) -> PinnedJob:
         if revision is None and isinstance(model.ref, HubRef)
     )
     if image is None or lacking:
-        raise Unpinned(images, lacking)
+        raise Unpinned(images, lacking, folder=folder)
     specs = (
         ModelSpec(id=model.id, revision=revision, target=model.target)
         for model, revision in zip(job.models, revisions, strict=True)

@@ -45,8 +45,9 @@ class ResolveModel:
 Pin = FetchCommit | ReadLock | ConfirmImage | ResolveModel
 
 
-def missing_pins(job: Job, pins: Pins) -> tuple[Pin, ...]:
-    """What can be resolved now, side by side: commit, lock, image, and one model, in the order of the file.
+def missing_pins(job: Job, pins: Pins, *, folder: str = "") -> tuple[Pin, ...]:
+    """What can be resolved now, side by side: commit, lock, image, and one model, in the order of the file,
+    which lies in `folder`.
 
     Raises: Unpinned when the lock has no pin for a name of the job.
     """
@@ -55,7 +56,7 @@ def missing_pins(job: Job, pins: Pins) -> tuple[Pin, ...]:
         missing.append(FetchCommit())
     if job.needs_lock and pins.lock is None:
         return (*missing, ReadLock())
-    wanted = pinned(job, pins.lock or Lock())
+    wanted = pinned(job, pins.lock or Lock(), folder=folder)
     if not pins.image_confirmed:
         missing.append(ConfirmImage(wanted.image))
     if len(pins.models) < len(wanted.models):

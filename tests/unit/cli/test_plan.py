@@ -220,6 +220,15 @@ def test_another_folder_is_a_part_of_the_plan(here, capsys):
     assert "--path ../sub is no folder inside the repository." in capsys.readouterr().err
 
 
+def test_what_is_said_of_another_folder_names_it(here, capsys):
+    here({"sub/.gpurun.yml": NAMES})
+    assert plan("smoke", "--path", "sub") == 2
+    assert "Run `gpurun lock sub/.gpurun.yml` and commit the file.\n" in capsys.readouterr().err
+    here({"sub/.gpurun.yml": NAMES, "sub/.gpurun.lock": "{"})
+    assert plan("smoke", "--path", "sub") == 2
+    assert "gpurun plan: sub/.gpurun.lock:1:1: this line is no JSON object" in capsys.readouterr().err
+
+
 def test_a_commit_that_a_run_would_refuse_is_refused(here, capsys):
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 12345678\n"
     here({".gpurun.yml": PINNED, ".gitattributes": "*.bin filter=lfs\n", "w.bin": pointer})

@@ -127,6 +127,9 @@ def test_b102_an_image_by_tag_is_its_digest_or_nothing():
     with pytest.raises(Unpinned, match=r"The image .* and the model org/model at main are not pinned") as caught:
         pinned(job(), Lock())
     assert (caught.value.images, caught.value.models) == ((TAG,), (("org/model", MAIN),))
+    with pytest.raises(Unpinned) as caught:
+        pinned(job(), Lock(), folder="sub")
+    assert caught.value.hint == "Run `gpurun lock sub/.gpurun.yml` and commit the file."
 
 
 def test_another_tag_or_branch_is_another_entry():
