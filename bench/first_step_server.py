@@ -63,6 +63,7 @@ class QuickForge(SourceOnlyForge):
             base_ref="main",
             author="octocat",
             title="Faster",
+            default_branch=BranchName("main"),
         )
 
     async def permission(self, repo: RepoRef, login: str) -> Permission:

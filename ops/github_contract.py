@@ -58,6 +58,7 @@ CALLED: dict[str, tuple[str, ...]] = {
     f"{REPO}/pulls/{{pull_number}}": ("get",),
     f"{REPO}/pulls/{{pull_number}}/files": ("get",),
     f"{REPO}/collaborators/{{username}}/permission": ("get",),
+    f"{REPO}/git/ref/{{ref}}": ("get",),
     f"{REPO}/git/trees/{{tree_sha}}": ("get",),
     f"{REPO}/git/blobs/{{file_sha}}": ("get",),
     f"{REPO}/issues/{{issue_number}}/comments": ("get", "post"),

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from gpurun.adapters.github import GitHubForge
 from gpurun.domain.errors import Bug, ForgeRefused, ForgeUnavailable, UserError
 from gpurun.domain.forge import Annotation, Check, CheckAction, CheckStatus, Permission
-from gpurun.domain.ids import CommitSha
+from gpurun.domain.ids import BranchName, CommitSha
 from tests.fakes.github import FakeGitHub, Link, Submodule, serving
 from tests.fakes.github.keys import app_key, pem
 
@@ -160,6 +160,18 @@ async def test_a_file_is_read_at_that_commit_and_no_other(github, forge, repo, p
 
     assert await forge.read_file(repo.ref, before, ".gpurun.yml", max_bytes=1000) == b"version: 1\n"
     assert await forge.read_file(repo.ref, CommitSha(pull.head_sha), ".gpurun.yml", max_bytes=11) == b"version: 2\n"
+
+
+async def test_a_branch_is_a_branch_whatever_tags_are_called(github, forge, repo, pull):
+    github.user("alice").push(repo, {".gpurun.yml": "version: 1\n"}, branch="release/1")
+    repo.git.set_ref("refs/tags/release/1", pull.head_sha)
+    repo.git.set_ref("refs/tags/heads/release/1", pull.head_sha)
+    github.user("alice").push(pull, {".gpurun.yml": "version: 3\n"})
+    repo.git.set_ref("refs/tags/release/1", pull.head_sha)
+    branch = BranchName("release/1")
+    assert await forge.read_file(repo.ref, branch, ".gpurun.yml", max_bytes=1000) == b"version: 1\n"
+    with pytest.raises(ForgeRefused):
+        await forge.read_file(repo.ref, BranchName("none"), ".gpurun.yml", max_bytes=1000)
 
 
 async def test_a_file_in_a_folder_is_found(github, forge, repo, pull):

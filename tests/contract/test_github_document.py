@@ -109,7 +109,7 @@ def test_the_document_is_what_the_script_makes_of_it():
     assert github_contract.trimmed(document) == document
     assert github_contract.DOCUMENT == DOCUMENT
     assert {path.name: github_contract.digest(path) for path in (DOCUMENT, github_contract.WEBHOOKS)} == {
-        "openapi.json": "27a154bbe97716babc8a5cc8f6de813aa22cc15b78ad83beda3ffaae0e515975",
+        "openapi.json": "a6b466ee9db2a750acdff6d317b776c80eff919fd847cbf7238558d19a6c496f",
         "webhooks.json.xz": "d0ddc9c72eab40bee7b38992e7e38b4336f2fa2cedc499e3a5371f156c71f30f",
     }
 

@@ -11,8 +11,6 @@ from pydantic import SecretStr
 
 from gpurun.domain.ids import BranchName, CommitSha, RepoName
 
-_MAIN = BranchName("main")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepoRef:
@@ -38,7 +36,7 @@ class PullRequest:
     base_ref: str
     author: str
     title: str
-    default_branch: BranchName = _MAIN
+    default_branch: BranchName
     """Of the repository that it goes to."""
 
     def is_fork_of(self, repo: RepoName) -> bool:

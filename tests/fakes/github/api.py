@@ -49,6 +49,7 @@ def make(github: FakeGitHub) -> ASGIApp:
             Route(f"{repo}/pulls/{{number:int}}", rest.pull, methods=["GET"]),
             Route(f"{repo}/pulls/{{number:int}}/files", rest.pull_files, methods=["GET"]),
             Route(f"{repo}/collaborators/{{login}}/permission", rest.permission, methods=["GET"]),
+            Route(f"{repo}/git/ref/{{ref:path}}", rest.ref, methods=["GET"]),
             Route(f"{repo}/git/trees/{{sha}}", rest.tree, methods=["GET"]),
             Route(f"{repo}/git/blobs/{{sha}}", rest.blob, methods=["GET"]),
             Route(f"{repo}/issues/{{number:int}}/comments", rest.list_comments, methods=["GET"]),
@@ -129,6 +130,15 @@ class Rest:
         return JSONResponse(payloads.permission(self._github, repo, account))
 
     # git objects
+
+    async def ref(self, request: Request) -> Response:
+        repo = self._repo(request, CONTENTS)
+        name = f"refs/{request.path_params['ref']}"
+        sha = await asyncio.to_thread(repo.git.resolve, name)
+        if sha is None:
+            raise not_found()
+        target = {"type": "commit", "sha": sha, "url": f"{request.url}/commit"}
+        return JSONResponse({"ref": name, "node_id": "REF", "url": str(request.url), "object": target})
 
     async def tree(self, request: Request) -> Response:
         repo = self._repo(request, CONTENTS)

@@ -216,6 +216,7 @@ def _null_is_a_value(part: Json) -> Json:
 
 
 def pattern(template: str) -> str:
-    """`contents/{path}` is the one call whose last segment holds slashes."""
+    """`contents/{path}` and `git/ref/{ref}` are the calls whose last segment holds slashes."""
     made = re.escape(template).replace(r"/contents/\{path\}", "/contents/(?P<path>.+)")
+    made = made.replace(r"/git/ref/\{ref\}", "/git/ref/(?P<ref>.+)")
     return re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", made)

@@ -157,11 +157,15 @@ async def test_b021_a_draft_is_a_pull_request_like_any_other(town: Town):
     assert [run.sha for run in await town.runs()] == [draft.head_sha]
 
 
-async def test_b021_no_branch_is_asked_for_by_its_name(town: Town):
-    """So that one that was deleted between comment and run is not missed."""
+async def test_b021_no_branch_of_a_pull_request_is_asked_for_by_its_name(town: Town):
+    """So that one that was deleted between comment and run is not missed. The policy is at the end of another."""
     await town.says("/gpurun smoke")
     assert len(await town.runs()) == 1
-    assert [one.path for one in town.github.requests if "/git/ref" in one.path or "/branches" in one.path] == []
+    named = [one.path for one in town.github.requests if "/git/ref" in one.path or "/branches" in one.path]
+    assert named == [f"/repos/{town.repo.name}/git/ref/heads/main"]
+    assert town.pull.head_branch != "main"
+    trees = [one.path.rpartition("/")[2] for one in town.github.requests if "/git/trees/" in one.path]
+    assert all(len(name) == 40 for name in trees)
 
 
 async def test_b022_a_push_right_after_the_comment_changes_nothing_of_what_is_shown(town: Town):

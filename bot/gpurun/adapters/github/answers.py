@@ -126,6 +126,18 @@ class TreeEntry(Struct):
     size: int = 0
 
 
+class RefObject(Struct):
+    """What a ref points to."""
+
+    sha: str
+
+
+class Ref(Struct):
+    """A branch."""
+
+    object: RefObject
+
+
 class Tree(Struct):
     """One folder."""
 

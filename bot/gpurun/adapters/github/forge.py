@@ -18,7 +18,7 @@ from gpurun.adapters.github import answers, checks, client
 from gpurun.adapters.github.errors import innermost, translate
 from gpurun.adapters.github.permissions import SOURCE_PERMISSIONS
 from gpurun.adapters.github.tokens import AppAuth, InstallationAuth, Tokens
-from gpurun.adapters.github.trees import Trees
+from gpurun.adapters.github.trees import Trees, end_of
 from gpurun.domain.errors import Bug, ForgeRefused
 from gpurun.domain.forge import ChangedFiles, Check, Comment, GitSource, Permission, PullRequest, RepoFile, RepoRef
 from gpurun.domain.ids import BranchName, CommitSha
@@ -26,6 +26,8 @@ from gpurun.ports.clock import Clock
 
 PAGE = 100
 PAGES_MAX = 30
+AT_ONCE = 8
+"""Files that are looked for beside each other."""
 """GitHub itself lists no more files of a pull request."""
 
 
@@ -114,15 +116,28 @@ class GitHubForge:
 
     async def read_file(self, repo: RepoRef, at: CommitSha | BranchName, path: str, *, max_bytes: int) -> bytes | None:
         async with self._calls(repo) as calls:
-            return await Trees(calls, repo.name, at).read(path, max_bytes=max_bytes)
+            commit = at if isinstance(at, CommitSha) else await end_of(calls, repo.name, at)
+            return await Trees(calls, repo.name, commit).read(path, max_bytes=max_bytes)
 
     async def read_files(
         self, repo: RepoRef, at: CommitSha, paths: Sequence[str], *, max_bytes: int
     ) -> tuple[RepoFile, ...]:
         async with self._calls(repo) as calls:
             trees = Trees(calls, repo.name, at)
-            found = [await trees.file(path, max_bytes=max_bytes) for path in paths]
-            return tuple(file for file in found if file is not None)
+            found: dict[str, RepoFile | None] = {}
+
+            async def find(path: str) -> None:
+                async with limit:
+                    found[path] = await trees.file(path, max_bytes=max_bytes)
+
+            limit = anyio.CapacityLimiter(AT_ONCE)
+            try:
+                async with anyio.create_task_group() as tasks:
+                    for path in paths:
+                        tasks.start_soon(find, path)
+            except BaseExceptionGroup as group:  # one is told, as for one file
+                raise group.exceptions[0] from None
+            return tuple(file for path in paths if (file := found[path]) is not None)
 
     async def changed_files(self, repo: RepoRef, number: int) -> ChangedFiles:
         """GitHub lists at most 3,000.

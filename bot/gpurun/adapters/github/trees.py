@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 from urllib.parse import quote
 
+import anyio
+
 from gpurun.adapters.github import answers, client
 from gpurun.domain.errors import ForgeRefused, UserError
 from gpurun.domain.forge import RepoFile
@@ -15,16 +17,21 @@ FILE_MODES = frozenset({"100644", "100755"})
 FOLDER_MODE = "040000"
 
 
-class Trees:
-    """One commit or branch, for the length of one call: each folder is asked for once."""
+async def end_of(calls: client.Calls, repo: RepoName, branch: BranchName) -> CommitSha:
+    """The commit at the end of the branch. A tag may have the same name, and trees by name would find that first."""
+    found = await calls.get(f"/repos/{repo}/git/ref/{quote(f'heads/{branch}', safe='')}", answers.Ref)
+    return CommitSha(found.object.sha)
 
-    def __init__(self, calls: client.Calls, repo: RepoName, at: CommitSha | BranchName) -> None:
+
+class Trees:
+    """One commit, for the length of one call: each folder is asked for once."""
+
+    def __init__(self, calls: client.Calls, repo: RepoName, commit: CommitSha) -> None:
         self._calls = calls
         self._repo = repo
-        # "the SHA1 value or ref (branch or tag) name of the tree"
-        # (https://docs.github.com/rest/git/trees#get-a-tree, 2026-12)
-        self._top: str = at if isinstance(at, CommitSha) else quote(at, safe="")
+        self._commit = commit
         self._known: dict[str, answers.Tree] = {}
+        self._asking: dict[str, anyio.Lock] = {}
 
     async def read(self, path: str, *, max_bytes: int) -> bytes | None:
         """None when there is no plain file. Raises: UserError when it is larger than `max_bytes`."""
@@ -47,7 +54,7 @@ class Trees:
         return base64.b64decode(blob.content)
 
     async def _find(self, path: str) -> answers.TreeEntry | None:
-        tree_id = self._top
+        tree_id: str = self._commit
         *folders, name = path.split("/")
         for folder in folders:
             entry = await self._entry(tree_id, folder)
@@ -58,10 +65,11 @@ class Trees:
         return entry if entry and entry.mode in FILE_MODES else None
 
     async def _entry(self, tree_id: str, name: str) -> answers.TreeEntry | None:
-        tree = self._known.get(tree_id)
-        if tree is None:
-            tree = await self._calls.get(f"/repos/{self._repo}/git/trees/{tree_id}", answers.Tree)
-            self._known[tree_id] = tree
+        async with self._asking.setdefault(tree_id, anyio.Lock()):
+            tree = self._known.get(tree_id)
+            if tree is None:
+                tree = await self._calls.get(f"/repos/{self._repo}/git/trees/{tree_id}", answers.Tree)
+                self._known[tree_id] = tree
         entry = tree.find(name)
         if entry is None and tree.truncated:
             raise ForgeRefused(f"A folder of {self._repo} has too many files for GitHub to list.", status=422)

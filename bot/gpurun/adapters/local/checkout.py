@@ -110,7 +110,8 @@ class Checkout:
 
     async def read_file(self, sha: CommitSha | BranchName, path: str, *, max_bytes: int) -> bytes | None:
         """A regular file there; None for anything else. UserError when it is larger than `max_bytes`."""
-        sizes = await self._files_at(sha, [path])
+        at = sha if isinstance(sha, CommitSha) else f"refs/heads/{sha}"  # a tag may have the name of a branch
+        sizes = await self._files_at(at, [path])
         if path not in sizes:
             return None
         blob, size = sizes[path]

@@ -66,6 +66,7 @@ class LocalForge:
             base_ref=state.branch or "HEAD",
             author="local",
             title=f"{state.top.name} on this machine",
+            default_branch=BranchName(state.branch or "HEAD"),
         )
 
     async def permission(self, repo: RepoRef, login: str) -> Permission:
