@@ -20,6 +20,9 @@ from gpurun.telemetry.redact import Masker
 FETCH_TIMEOUT_S = 60.0
 """git may move much data; still below the lease."""
 
+STARTER_LIMIT_S = 20.0
+"""For a help and no more: who has a large repository hears sooner that there is no file."""
+
 log = structlog.get_logger()
 
 
@@ -41,13 +44,17 @@ async def make_starter(services: EngineServices, run: Run) -> str:
     A help and no more: nothing is tried again for it. Runs exist only for commits of the repository itself, so this
     text was written by people who may write there.
     """
-    facts = RepoFacts()
     try:
-        await fetch_commit(services, run, skip=tuple(NotFetched))
-        facts = await edges.call(
-            failpoints.RUN_LOOK, lambda: services.git.look(run.repo.name, run.sha), timeout_s=CALL_TIMEOUT_S
-        )
-    except GpurunError as error:
-        log.warning("starter_without_look", run_id=run.id, error=str(error))
-    starter = await anyio.to_thread.run_sync(short_starter, facts.inside(run.folder), run.job)
+        with anyio.fail_after(STARTER_LIMIT_S):
+            await fetch_commit(services, run, skip=tuple(NotFetched))
+            facts = await edges.call(
+                failpoints.RUN_LOOK, lambda: services.git.look(run.repo.name, run.sha), timeout_s=CALL_TIMEOUT_S
+            )
+        starter = await anyio.to_thread.run_sync(short_starter, facts.inside(run.folder), run.job)
+    except (GpurunError, TimeoutError) as error:
+        log.warning("starter_without_look", run_id=run.id, error=str(error) or "it took too long")
+        return short_starter(RepoFacts(), run.job)
+    except Exception:  # the files are anybody's, and the refusal waits for nothing
+        log.exception("starter_failed", run_id=run.id)
+        return short_starter(RepoFacts(), run.job)
     return starter if Masker(()).text(starter) == starter else short_starter(RepoFacts(), run.job)

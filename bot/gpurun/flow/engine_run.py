@@ -69,6 +69,8 @@ class _Offered:
     """Why a provider could not be asked."""
     never: str
     """Why there will never be an offer; empty when there may."""
+    too_much: bool
+    """It is for what the job's `resources` ask."""
 
 
 _Seen = tuple[Run, PinNext | AskOffers]
@@ -200,7 +202,7 @@ class RunSteps:
         if run.plan is None:
             raise Bug(f"The run {run.id} is queued without a plan.")
         offered = await self._offers(run.plan.resources, providers_of(job_of(run), policy(run)))
-        line = resources_line(run.config_text, run.job) if offered.never else 0
+        line = resources_line(run.config_text, run.job) if offered.too_much else 0
         return await self._settle(lease, lambda tx: replace(self._facts(tx, offered), resources_line=line))
 
     async def _offers(self, need: Resources, only: tuple[str, ...] | None) -> _Offered:
@@ -221,13 +223,15 @@ class RunSteps:
             offers += found
             never += [why] if why else []
         if not asked and only is not None:
-            return _Offered(offers=(), because="", never=f"{NONE_OF_THEM} {', '.join(only) or 'none'}.")
+            never_there = f"{NONE_OF_THEM} {', '.join(only) or 'none'}."
+            return _Offered(offers=(), because="", never=never_there, too_much=False)
         hopeless = bool(never) and len(never) == len(asked)
         rank = list(asked).index if only else lambda _: 0
         return _Offered(
             offers=tuple(sorted(offers, key=lambda offer: (rank(offer.provider), offer.usd_per_hour_micro))),
             because=because,
             never=f"{' '.join(never)} {ASK_FOR_LESS}" if hopeless else "",
+            too_much=hopeless,
         )
 
     def _providers(self, only: tuple[str, ...] | None) -> Mapping[str, Provider]:

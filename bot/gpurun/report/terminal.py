@@ -126,9 +126,9 @@ class RunResult(BaseModel):
     repo: str
     """`owner/name` of `origin` when that is on GitHub, else `local/<folder>`."""
     job: str
+    """As it was typed."""
     folder: str
     """Of the file with the job, from the top of the repository; empty for the top."""
-    """As it was typed."""
     commit: str
     """40 hex digits. Of a snapshot when the checkout had uncommitted changes."""
     tree: str | None
