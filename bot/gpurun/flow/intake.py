@@ -35,8 +35,8 @@ UNAUTHORIZED = 401
 GONE = frozenset({404, 410, 451})
 """Statuses of what a person or GitHub removed."""
 
-READS_OF_A_COMMENT = 7
-"""Comment, pull request, rights, and two files in two steps each."""
+READS_OF_A_COMMENT = 8
+"""Comment, pull request, rights, the end of the default branch, and two files in two steps each."""
 WAITS = timedelta(days=1)
 """A command that could not be looked at for so long (the App is suspended) is answered instead of carried out."""
 TOLD_EVERY = timedelta(hours=1)
@@ -76,7 +76,7 @@ class Intake:
 
     async def _act(self, lease: Lease, delivery: Delivery, asked: Asked, now: datetime) -> None:
         """Asks the forge, and believes it rather than the delivery."""
-        seen = await self._try_to_look(lease, asked, now - delivery.received_at)
+        seen = await self._try_to_look(lease, asked, delivery, now)
         if seen is None:
             return
         asked = replace(asked, unpaid=asked.unpaid + seen.more_reads)
@@ -119,16 +119,16 @@ class Intake:
 
         await edges.commit(self.store, failpoints.INTAKE_LATER, postpone)
 
-    async def _try_to_look(self, lease: Lease, asked: Asked, waited: timedelta) -> Seen | None:
+    async def _try_to_look(self, lease: Lease, asked: Asked, delivery: Delivery, now: datetime) -> Seen | None:
         """None when the row has been given back or settled."""
         installation_id = asked.repo.installation_id
         try:
-            return await Look(self.forge, self.memory)(asked)
+            return await Look(self.forge, self.memory)(asked, delivery)
         except ForgeLimited as limit:
             told = limit
             await self._later(lease, lambda tx: (limited(tx, installation_id, told), None))
         except ForgeSuspended as refused:
-            if waited > WAITS:
+            if now - delivery.received_at > WAITS:
                 await self._refused(lease, asked, refused)
             else:
                 await self._later(lease, lambda tx: (suspended(tx, installation_id)[0], None))

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field, replace
 import anyio.to_thread
 
 from gpurun.domain.command import Help, RunJob
+from gpurun.domain.delivery import Delivery
 from gpurun.domain.errors import ConfigError, ForgeRefused, UserError
-from gpurun.domain.folder import config_path, typed_folder
+from gpurun.domain.folder import MAX_DEPTH, config_path, typed_folder
 from gpurun.domain.forge import Comment, Permission, PullRequest, RepoFile, RepoRef
 from gpurun.flow import edges, failpoints
-from gpurun.flow.comments import Asked
+from gpurun.flow.comments import Asked, forged, outdated
 from gpurun.plan.load import job_names, load
 from gpurun.ports.forge import Forge
 
@@ -25,8 +26,6 @@ CONFIG_MAX_BYTES = 64 * 1024
 CALL_TIMEOUT_S = 30.0
 MAX_FOLDERS = 40
 """That are looked through: each costs a request, and anybody who may run a job can ask for it."""
-MAX_FILES = 20
-"""That are read."""
 FILES_A_REQUEST = 100
 TOO_MUCH = 422
 """GitHub cannot list what was asked for."""
@@ -74,6 +73,8 @@ class Seen:
     """None when nobody had to look further."""
     policy_text: str | None = None
     """The file at the top of the default branch."""
+    policy_error: UserError | None = None
+    """It could not even be fetched (too large), so nobody knows what is allowed."""
     more_reads: int = 0
     """Requests beyond those that every comment takes."""
 
@@ -109,8 +110,8 @@ class Look:
     forge: Forge
     memory: Memory
 
-    async def __call__(self, asked: Asked) -> Seen:
-        """Raises what the forge raises."""
+    async def __call__(self, asked: Asked, delivery: Delivery) -> Seen:
+        """No files for what is not believed or does not count any more. Raises what the forge raises."""
         repo, forge = asked.repo, self.forge
         comment = await edges.call(
             failpoints.INTAKE_COMMENT, lambda: forge.comment(repo, asked.event.comment.id), timeout_s=CALL_TIMEOUT_S
@@ -124,16 +125,21 @@ class Look:
             failpoints.INTAKE_PERMISSION, lambda: forge.permission(repo, comment.author), timeout_s=CALL_TIMEOUT_S
         )
         seen = Seen(comment=comment, pull_request=pull_request, permission=permission)
+        if forged(asked, comment) or outdated(delivery, comment):
+            return seen
         return await self._files(asked, seen)
 
     async def _files(self, asked: Asked, seen: Seen) -> Seen:
         repo, pull_request = asked.repo, seen.pull_request
-        folders = wanted_folders(asked)
+        runs = may_run(asked, seen)
+        folders = wanted_folders(asked, runs=runs)
         files = {folder: await self._config(repo, pull_request, folder) for folder in folders}
-        policy_text = await self._policy(repo, pull_request) if wants_run(asked) else None
+        policy_text, policy_error = (
+            await self._policy(repo, pull_request) if runs and wants_run(asked) else (None, None)
+        )
         deeper = sum(_depth(folder) for folder in folders) + 2 * max(0, len(folders) - 1)
-        seen = replace(seen, files=files, policy_text=policy_text, more_reads=deeper)
-        if not must_search(asked, seen):
+        seen = replace(seen, files=files, policy_text=policy_text, policy_error=policy_error, more_reads=deeper)
+        if not (runs and must_search(asked, seen)):
             return seen
         search = await self._search(repo, pull_request)
         return replace(seen, search=search, more_reads=deeper + search.reads)
@@ -150,8 +156,8 @@ class Look:
             return JobFile(folder=folder, text=None, error=error)
         return await anyio.to_thread.run_sync(job_file, folder, raw)
 
-    async def _policy(self, repo: RepoRef, pull_request: PullRequest) -> str | None:
-        """The default branch's file. One that is too large has no policy that could be known."""
+    async def _policy(self, repo: RepoRef, pull_request: PullRequest) -> tuple[str | None, UserError | None]:
+        """The default branch's file, or why it cannot be had."""
         branch = pull_request.default_branch
         try:
             raw = await edges.call(
@@ -160,8 +166,8 @@ class Look:
                 timeout_s=CALL_TIMEOUT_S,
             )
         except UserError as error:
-            return f"# {error}"  # a file of comments alone is one that cannot be read
-        return None if raw is None else raw.decode("utf-8", "surrogateescape")
+            return None, error
+        return (None if raw is None else raw.decode("utf-8", "surrogateescape")), None
 
     async def _search(self, repo: RepoRef, pull_request: PullRequest) -> Search:
         known = self.memory.recall(repo, pull_request)
@@ -171,12 +177,10 @@ class Look:
         else:
             folders, all_seen, reads = await self._touched(repo, pull_request)
         found = await self._there(repo, pull_request, folders) if folders else ()
-        files, cut = found[:MAX_FILES], len(found) > MAX_FILES
-        all_seen = all_seen and not cut
-        places = tuple(_folder_of(file) for file in files)
-        self.memory.keep(repo, pull_request, places, all_seen)
-        read = await anyio.to_thread.run_sync(lambda: tuple(map(_found_file, files)))
-        return Search(files=read, all_seen=all_seen, reads=reads + 1 + len(folders) + len(found))
+        self.memory.keep(repo, pull_request, tuple(_folder_of(file) for file in found), all_seen)
+        read = await anyio.to_thread.run_sync(lambda: tuple(map(_found_file, found)))
+        passed = {part for folder in folders for part in _with_those_above(folder)}
+        return Search(files=read, all_seen=all_seen, reads=reads + 1 + len(passed) + len(found))
 
     async def _touched(self, repo: RepoRef, pull_request: PullRequest) -> tuple[tuple[str, ...], bool, int]:
         """Folders worth a look, whether those are all, and how many requests it took."""
@@ -190,7 +194,7 @@ class Look:
             if refused.status != TOO_MUCH:
                 raise
             return (), False, 1
-        folders = touched_folders(changed.paths)
+        folders = await anyio.to_thread.run_sync(touched_folders, changed.paths)
         all_there = changed.all_there and len(folders) <= MAX_FOLDERS
         return folders[:MAX_FOLDERS], all_there, len(changed.paths) // FILES_A_REQUEST + 1
 
@@ -203,9 +207,16 @@ class Look:
         )
 
 
-def wanted_folders(asked: Asked) -> tuple[str, ...]:
+def may_run(asked: Asked, seen: Seen) -> bool:
+    """Who asks may run something here; others make us ask for nothing more than the jobs that help lists."""
+    pull_request = seen.pull_request
+    return seen.permission.push and pull_request.open and not pull_request.is_fork_of(asked.repo.name)
+
+
+def wanted_folders(asked: Asked, *, runs: bool) -> tuple[str, ...]:
     """Whose file must be read: help lists the jobs, run needs the file; errors and cancel do not."""
-    commands = [parsed for parsed in asked.parsed if isinstance(parsed, RunJob | Help)]
+    wanted = RunJob | Help if runs else Help
+    commands = [parsed for parsed in asked.parsed if isinstance(parsed, wanted)]
     return tuple(dict.fromkeys(one.path if isinstance(one, RunJob) else "" for one in commands))
 
 
@@ -215,10 +226,9 @@ def wants_run(asked: Asked) -> bool:
 
 
 def must_search(asked: Asked, seen: Seen) -> bool:
-    """The file at the top is not enough, and who asks may run something here: others make us ask for nothing more."""
-    top, pull_request = seen.files.get(""), seen.pull_request
-    may_run = seen.permission.push and pull_request.open and not pull_request.is_fork_of(asked.repo.name)
-    if top is None or top.error is not None or not may_run:
+    """The file at the top is not enough."""
+    top = seen.files.get("")
+    if top is None or top.error is not None:
         return False
     if top.text is None:
         return True
@@ -230,8 +240,7 @@ def touched_folders(paths: Iterable[str]) -> tuple[str, ...]:
     """Folders of these files and all above them but the top, as far as they can be typed; the highest first."""
     folders: set[str] = set()
     for path in paths:
-        parts = path.split("/")[:-1]
-        folders |= {"/".join(parts[:depth]) for depth in range(1, len(parts) + 1)}
+        folders.update(_with_those_above("/".join(path.split("/", MAX_DEPTH + 1)[:-1][:MAX_DEPTH])))
     return tuple(sorted(filter(_can_be_typed, folders), key=lambda folder: (_depth(folder), folder)))
 
 
@@ -259,6 +268,11 @@ def _found_file(file: RepoFile) -> JobFile:
 
 def _folder_of(file: RepoFile) -> str:
     return file.path.rpartition("/")[0]
+
+
+def _with_those_above(folder: str) -> list[str]:
+    parts = folder.split("/") if folder else []
+    return ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
 
 
 def _can_be_typed(folder: str) -> bool:

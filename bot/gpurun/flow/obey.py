@@ -80,6 +80,8 @@ class Obey:
         if denied:
             tx.audit(entry(tx, self.seen, "run_denied", subject(self.asked)))
             return [reply.error(denied)]
+        if self.seen.policy_error is not None:
+            return [reply.error(self.seen.policy_error)]
         file = self._file_of(command)
         if isinstance(file, str):
             return [file]

@@ -273,5 +273,37 @@ async def test_the_policy_is_the_one_at_the_top_of_the_default_branch_for_every_
     assert (run.folder, run.policy_text) == ("a", policy)
 
 
+async def test_who_may_not_run_makes_nobody_ask_for_files(town: Town):
+    pull = await opened(town, {".gpurun.yml": config("smoke"), "a/b/c/d/.gpurun.yml": config("smoke")})
+    since = len(town.github.requests)
+    await town.says("\n".join(f"/gpurun {job} path=a/b/c/d" for job in ("smoke", "x", "y")), on=pull, by="bob")
+    assert await town.runs() == ()
+    assert asked_for(town, since, "/git/") == 0
+
+
+async def test_nothing_is_asked_of_git_for_a_comment_that_was_edited(town: Town):
+    pull = await opened(town, {".gpurun.yml": config("smoke")})
+    since = len(town.github.requests)
+    comment = town.alice.comment(pull, "/gpurun smoke path=a")
+    town.alice.edit_comment(comment, "/gpurun smoke")
+    await town.settle()
+    assert await town.runs() == ()
+    assert asked_for(town, since, "/git/") == 0
+
+
+async def test_a_policy_that_is_too_large_lets_nothing_start_and_is_told_as_it_is(town: Town):
+    town.alice.push(town.repo, {".gpurun.yml": "#" * 70_000})
+    pull = await opened(town, {".gpurun.yml": config("smoke")})
+    await town.says("/gpurun smoke", on=pull)
+    assert await town.runs() == ()
+    (told,) = replies(town, pull)
+    assert ".gpurun.yml is 70,000 bytes long" in told
+
+
+def test_deep_paths_make_few_folders():
+    deep = "/".join("d" for _ in range(2_000)) + "/x"
+    assert len(touched_folders([deep, "é/" * 1_000 + "x"])) == 20
+
+
 def test_folders_of_changed_files_and_above_the_highest_first():
     assert touched_folders(["x", "a/b/c/d", "a/e", "a b/x", "f`/x", "z/x"]) == ("a", "z", "a/b", "a/b/c")
