@@ -13,7 +13,8 @@ PERMISSIONS: Mapping[str, Level] = MappingProxyType(
         "metadata": "read",  # permission()
         "contents": "read",  # read_file(), read_files(), git_source()
         "issues": "read",  # the issue_comment event
-        "pull_requests": "write",  # pull_request(), changed_files(), comment(), create_comment(), update_comment(), react()
+        # pull_request(), changed_files(), comment(), create_comment(), update_comment(), react()
+        "pull_requests": "write",
         "checks": "write",  # create_check(), update_check(), find_check(), the check_run event
     }
 )
