@@ -12,6 +12,7 @@ from pydantic import SecretStr
 
 from gpurun.domain.errors import SecretRefused, UserError
 from gpurun.domain.secret import require_settable
+from gpurun.telemetry.forms import require_tellable
 
 MAX_BYTES = 1024 * 1024
 
@@ -40,6 +41,7 @@ def given_secrets(job: str, names: Sequence[str], file: Path, *, must_exist: boo
     for name, value in values.items():
         try:
             require_settable(value)
+            require_tellable((value,))
         except SecretRefused as refused:
             raise SecretRefused(f"{name} in {file}: {refused.message}", hint=refused.hint) from None
     return Given(values=values, ignored=len(found.keys() - set(names)))

@@ -16,8 +16,6 @@ MIN_SECRET_CHARS = 6
 """Shorter ones stand in every log by chance: masking them would eat it."""
 MAX_SECRET_BYTES = 48 * 1024
 """As GitHub allows for its own (https://docs.github.com/actions/reference/security/secrets, 2026-01)."""
-MAX_TOGETHER_BYTES = 512 * 1024
-"""Of all values of one job: Linux gives a new program a quarter of its stack limit for them, 2 MiB by default."""
 
 SECRET_NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,255}")
 

@@ -16,11 +16,16 @@ from urllib.parse import quote_from_bytes, quote_plus
 
 from pydantic import SecretStr
 
+from gpurun.domain.errors import SecretRefused
 from gpurun.domain.secret import MIN_SECRET_CHARS, require_maskable
+from gpurun_agent import protocol
 
 MIN_FORM_BYTES = 6
 MAX_PARTS = 1000
 """Lines and JSON strings of one value that are secrets of their own; what follows is masked as part of it only."""
+MAX_TOLD_BYTES = 2 * 1024 * 1024
+"""Of all forms of all secrets of a job, as an agent is told them. It reads no answer of more than 4 MiB
+(`gpurun_agent.wire`), and the answer to its claim holds the values, variables and models too."""
 
 _USERS = ("x", "x-access-token")
 """Before the colon of a basic header, where the name is known; other names leave at most one character at each edge."""
@@ -39,6 +44,18 @@ _SHELL_PLAIN = re.compile(r"[A-Za-z0-9_./:=@%+,-]")
 def needles(secrets: Iterable[SecretStr]) -> frozenset[bytes]:
     """The forms of all of them. Raises SecretRefused."""
     return frozenset(form for secret in secrets for form in forms(secret))
+
+
+def require_tellable(secrets: Iterable[SecretStr]) -> None:
+    """Raises SecretRefused for more forms than an agent can be told; the message holds no value. Takes up to a second
+    for large values.
+    """
+    size = len(protocol.encode(("mask", needle) for needle in needles(secrets)))
+    if size > MAX_TOLD_BYTES:
+        raise SecretRefused(
+            f"What must be masked has {size // 1024} KiB in all its spellings, more than {MAX_TOLD_BYTES // 1024} KiB.",
+            hint="Encrypt the large value, and make its key the secret.",
+        )
 
 
 def forms(secret: SecretStr) -> frozenset[bytes]:

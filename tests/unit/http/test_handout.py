@@ -5,19 +5,37 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import random
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import pytest
 from pydantic import SecretStr
 
+import gpurun_agent
 from gpurun.adapters.blobs import FolderBlobs
 from gpurun.adapters.secrets import MemorySecrets
 from gpurun.adapters.vault import KeyFile, SecretDesk, StoredVault
 from gpurun.domain.run import AttemptState, ResultKind
+from gpurun.http.agent_api import AgentApi
 from gpurun.http.server import build_app
+from gpurun.http.uplink import UnixUplinks
 from gpurun.ports.store import Tx
-from tests.unit.http.world import ATTEMPT_ID, PLAN, REPO, World, a_run, all_records, records, services_over
+from gpurun.run import tokens
+from gpurun_agent import protocol
+from tests.unit.http.world import (
+    ATTEMPT_ID,
+    INSTALL_SECRET,
+    PLAN,
+    REPO,
+    World,
+    a_run,
+    all_records,
+    records,
+    services_over,
+)
 
 VALUE, NEWER = "hf_swordfish/9+key", "newer-value-of-it"
 STARS = b"*" * len(VALUE)
@@ -213,3 +231,51 @@ async def test_the_audit_log_names_what_was_given(one, store):
     ]
     assert entry.data["secrets"] == "HF_TOKEN"
     assert VALUE not in f"{entry}"
+
+
+ASK = """
+import sys
+from gpurun_agent import protocol
+from gpurun_agent.loop import Loop
+from gpurun_agent.wire import Address, Line, Request
+loop, heard = Loop(), []
+line = Line(loop, Address(sys.argv[1]))
+line.token = sys.argv[2]
+body = protocol.encode([("boot_id", "boot-1")])
+line.send(Request("POST", "/agent/v1/claim", body), lambda answer, why: heard.append((answer, why)))
+while not heard:
+    loop.tick()
+answer, why = heard[0]
+sys.stdout.buffer.write(answer.body if answer else b"broken: " + why.encode())
+"""
+
+
+async def test_an_agent_can_read_the_answer_with_the_largest_value(process, set_secret, chance, tmp_path):
+    """31 KiB in lines of 76 columns have 2,029 KiB of spellings; 32 KiB have too many."""
+    value = base64.encodebytes(random.Random(1).randbytes(31 * 1024)).decode()[: 31 * 1024]
+    await set_secret(value)
+    one = process()
+    await one.add(NEEDY)
+    uplinks = UnixUplinks(AgentApi(one.services), folder=tmp_path / "up", chance=chance)
+    try:
+        uplink = await uplinks.open(ATTEMPT_ID, "docker")
+        token = tokens.claim_token(INSTALL_SECRET, ATTEMPT_ID)
+        asked = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", ASK, f"unix:{uplink.address}/bot.sock", token,
+            cwd=Path(gpurun_agent.__file__).parent.parent, stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        said, _ = await asked.communicate()
+    finally:
+        await uplinks.aclose()
+    assert not said.startswith(b"broken"), said
+    assert ("secret", f"HF_TOKEN={value}".encode()) in protocol.decode(said)
+
+
+async def test_values_that_are_too_much_together_end_the_run(process, set_secret):
+    plenty = [base64.b64encode(random.Random(number).randbytes(30 * 1024)).decode() for number in range(3)]
+    names = tuple(f"S{number}" for number in range(3))
+    for name, value in zip(names, plenty, strict=True):
+        await set_secret(value, name)
+    one = process()
+    await one.add(a_run(plan=replace(PLAN, secrets=names)))
+    await refused(one, "The job names too much under `secrets`. What must be masked has")

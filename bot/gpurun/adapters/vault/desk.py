@@ -18,6 +18,7 @@ from gpurun.domain.run import AuditEntry
 from gpurun.domain.secret import KeptSecret, name_fault, require_settable, secret_scope
 from gpurun.ports.clock import Chance
 from gpurun.ports.store import Tx
+from gpurun.telemetry.forms import require_tellable
 
 T = TypeVar("T")
 
@@ -64,6 +65,7 @@ class SecretDesk:
         if told := name_fault(name):
             raise SecretRefused(told)
         require_settable(value)
+        require_tellable((value,))
         scope = secret_scope(repo)
         # asked first: a database of no use must not make a key
         had = any(secret.name == name for secret in self._write(lambda tx: tx.secrets(scope)))

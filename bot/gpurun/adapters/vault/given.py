@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
+from anyio import to_thread
 from pydantic import SecretStr
 
+from gpurun.adapters.vault.opening import require_together
 from gpurun.domain.errors import SecretUnavailable
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.secret import GivenSecret
@@ -27,11 +29,15 @@ class GivenVault:
                 f"The job names secrets that were not given: {', '.join(lacking)}.",
                 hint=f"Write {lacking[0]}=… into the file .env at the top of the checkout.",
             )
+        await to_thread.run_sync(require_together, self._given(names))
 
     async def values(self, repo: RepoRef, names: Sequence[str], attempt_id: str) -> tuple[GivenSecret, ...]:
         await self.check(repo, names)
         for name in names:
             self._registry.register(self._values[name], attempt_id=attempt_id)
+        return self._given(names)
+
+    def _given(self, names: Sequence[str]) -> tuple[GivenSecret, ...]:
         return tuple(GivenSecret(name=name, value=self._values[name]) for name in names)
 
     async def learn(self, attempt_id: str) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from gpurun.adapters.vault.cipher import DoesNotOpen, unseal
 from gpurun.adapters.vault.keyfile import KeyFile
-from gpurun.domain.errors import SecretUnavailable, UserError
+from gpurun.domain.errors import SecretRefused, SecretUnavailable, UserError
 from gpurun.domain.secret import GivenSecret, KeptSecret
+from gpurun.telemetry.forms import require_tellable
 
 
 def fault(keys: KeyFile, secret: KeptSecret) -> str:
@@ -22,6 +23,14 @@ def opened(keys: KeyFile, kept: Iterable[KeptSecret]) -> tuple[GivenSecret, ...]
     if lost:
         raise unreadable([secret.name for secret, _ in lost], lost[0][0].repo, lost[0][1])
     return tuple(given for _, given in outcomes if isinstance(given, GivenSecret))
+
+
+def require_together(secrets: Iterable[GivenSecret]) -> None:
+    """Raises SecretUnavailable for more than one job can have. Blocks, for large values up to a second."""
+    try:
+        require_tellable(secret.value for secret in secrets)
+    except SecretRefused as refused:
+        raise SecretUnavailable(f"The job names too much under `secrets`. {refused}", hint=refused.hint) from None
 
 
 def unreadable(names: Sequence[str], repo: str, why: str) -> SecretUnavailable:

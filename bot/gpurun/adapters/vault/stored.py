@@ -11,10 +11,10 @@ import structlog
 from anyio import to_thread
 
 from gpurun.adapters.vault.keyfile import KeyFile
-from gpurun.adapters.vault.opening import missing, opened
+from gpurun.adapters.vault.opening import missing, opened, require_together
 from gpurun.domain.errors import SecretUnavailable
 from gpurun.domain.forge import RepoRef
-from gpurun.domain.secret import MAX_TOGETHER_BYTES, GivenSecret, KeptSecret, secret_scope
+from gpurun.domain.secret import GivenSecret, KeptSecret, secret_scope
 from gpurun.ports.secrets import Secrets
 from gpurun.ports.store import Store, Tx
 
@@ -85,12 +85,7 @@ class StoredVault:
         if strange:
             raise missing(strange, repo.name, ": what is there was set for another repository that had this name")
         given = await self._unsealed(look, tuple(found.values()))
-        size = sum(len(secret.value.get_secret_value().encode("utf-8", "surrogateescape")) for secret in given)
-        if size > MAX_TOGETHER_BYTES:
-            raise SecretUnavailable(
-                f"The secrets of the job have {size // 1024} KiB together, more than {MAX_TOGETHER_BYTES // 1024} KiB.",
-                hint="Encrypt the large values, and make their key the secret.",
-            )
+        await to_thread.run_sync(require_together, given)
         by_name = {secret.name: secret for secret in given}
         return tuple(by_name[name] for name in names)
 

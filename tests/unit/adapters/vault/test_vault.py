@@ -64,6 +64,7 @@ async def test_what_is_not_set_is_said_with_what_to_type(town):
     [
         ("TOKEN", "abcde", "fewer than 6"),
         ("TOKEN", "x" * (48 * 1024 + 1), "more than 48 KiB"),
+        ("TOKEN", "x y\n" * 12000, "2.* KiB in all its spellings, more than 2048 KiB"),
         ("TOKEN", "abc\0def", "NUL"),
         ("token", VALUE, "cannot be the name"),
         ("1TOKEN", VALUE, "cannot be the name"),
