@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,6 +16,12 @@ from gpurun.telemetry.clean import clean_whole_lines, whole_lines
 
 WINDOW_BYTES = 256 * 1024
 FOLLOW_EVERY_S = 0.25
+
+Shown = tuple[Attempt | None, str]
+"""Some of a log as people see it, and whose it is."""
+
+HideOf = Callable[[Attempt | None], Awaitable[Callable[[str], str]]]
+"""What masks the words of an attempt by now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,29 +84,33 @@ def chosen(attempts: tuple[Attempt, ...], number: int | None) -> Attempt | None:
     return next((attempt for attempt in attempts if attempt.number == number), None)
 
 
-async def cleaned(store: Store, run_id: str, number: int | None, offset: int) -> AsyncIterator[bytes]:
-    """UTF-8 text up to the end as it is now."""
+async def cleaned(store: Store, run_id: str, number: int | None, offset: int) -> AsyncIterator[Shown]:
+    """Texts up to the end as it is now."""
     while piece := await store.read(partial(read_piece, run_id=run_id, number=number, offset=offset)):
         if piece.at_end:
-            yield clean(piece.data).encode()
+            yield piece.attempt, clean(piece.data)
             return
-        yield piece.text.encode()
+        yield piece.attempt, piece.text
         offset = piece.next
 
 
-async def hidden(texts: AsyncIterator[bytes], hide: Callable[[str], str]) -> AsyncIterator[bytes]:
-    """The same without secrets: what surrounded one in the log, and hid it from the masks, may have been dropped."""
-    async for text in texts:
-        yield hide(text.decode()).encode()
+async def hidden(shown: AsyncIterator[Shown], hide_of: HideOf) -> AsyncIterator[bytes]:
+    """UTF-8 without secrets: what surrounded one in the log, and hid it from the masks, may have been dropped.
+
+    Asked for each text anew: a page may be opened before its attempt, and before the claim that gives it secrets.
+    """
+    async for attempt, text in shown:
+        hide = await hide_of(attempt)
+        yield hide(text).encode()
 
 
-async def followed(store: Store, clock: Clock, run_id: str, number: int | None, offset: int) -> AsyncIterator[bytes]:
-    """UTF-8 text line by line as it is stored, until the attempt has a result and everything was read."""
+async def followed(store: Store, clock: Clock, run_id: str, number: int | None, offset: int) -> AsyncIterator[Shown]:
+    """Texts of whole lines as they are stored, until the attempt has a result and everything was read."""
     while piece := await store.read(partial(read_piece, run_id=run_id, number=number, offset=offset)):
         if number is None and piece.attempt:
             number = piece.attempt.number
         if piece.lines:
-            yield piece.text.encode()
+            yield piece.attempt, piece.text
             offset = piece.next
         elif piece.ended:
             return

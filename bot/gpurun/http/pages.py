@@ -132,13 +132,13 @@ class Pages:
 
     async def run_log(self, request: Request) -> Response:
         """The cleaned log from `offset`; with `follow=1` as it grows."""
-        run, attempt = await self._opened(request)
+        run, _ = await self._opened(request)
         number, offset = _number(request), _offset(request)
         if request.query_params.get("follow") == "1":
             body = log_view.followed(self._store, self._services.clock, run.id, number, offset)
         else:
             body = log_view.cleaned(self._store, run.id, number, offset)
-        return _text_stream(log_view.hidden(body, await self._hide(attempt)))
+        return _text_stream(log_view.hidden(body, self._hide))
 
     async def run_log_raw(self, request: Request) -> Response:
         """The stored bytes as they are."""

@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 
 import httpx
 import pytest
+from pydantic import SecretStr
 
 from gpurun.domain.run import AttemptState, Phase, Result, ResultKind, RunState, Verdict
 from gpurun.domain.stream import Artifact
@@ -257,27 +258,28 @@ async def test_the_last_line_without_an_end_is_shown_when_the_run_is_over(world)
     assert (live["text"], live["ended"]) == ("no newline", True)
 
 
+async def follow(world, hear):
+    """httpx would give the whole at its end."""
+
+    async def send(message):
+        if message.get("body"):
+            hear(message["body"].decode())
+
+    async def receive():
+        await asyncio.Event().wait()
+
+    scope = {
+        "type": "http", "method": "GET", "path": f"/runs/{RUN_ID}/log", "headers": [],
+        "query_string": b"key=read-key-of-the-run&follow=1", "asgi": {"spec_version": "2.3"},
+    }  # fmt: skip
+    await build_app(world.services)(scope, receive, send)
+
+
 async def test_following_gives_each_line_within_a_second_and_ends_with_the_result(world, clock):
     await world.add(attempt=an_attempt(**LIVE))
     await log_is(world, b"first\n")
     seen: list[tuple[float, str]] = []
     printed = {}
-
-    async def follow():
-        app = build_app(world.services)
-
-        async def send(message):
-            if message.get("body"):
-                seen.append((clock.monotonic(), message["body"].decode()))
-
-        async def receive():
-            await asyncio.Event().wait()
-
-        scope = {
-            "type": "http", "method": "GET", "path": f"/runs/{RUN_ID}/log", "headers": [],
-            "query_string": b"key=read-key-of-the-run&follow=1", "asgi": {"spec_version": "2.3"},
-        }  # fmt: skip
-        await app(scope, receive, send)
 
     async def pass_time(seconds):
         for _ in range(round(seconds / FOLLOW_EVERY_S)):
@@ -286,7 +288,7 @@ async def test_following_gives_each_line_within_a_second_and_ends_with_the_resul
                 await asyncio.sleep(0.001)
 
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
-        following = tasks.create_task(follow())
+        following = tasks.create_task(follow(world, lambda text: seen.append((clock.monotonic(), text))))
         await pass_time(0.5)
         offset = 6
         for line in (b"second\n", b"third\n"):
@@ -301,6 +303,23 @@ async def test_following_gives_each_line_within_a_second_and_ends_with_the_resul
     assert [text for _, text in seen] == ["first\n", "second\n", "third\n", "last"]
     for at, text in seen[1:3]:
         assert at - printed[text] <= 1
+
+
+async def test_following_masks_what_was_given_after_it_began(world, clock):
+    seen: list[str] = []
+    await world.add(attempt=an_attempt(**LIVE))
+    await log_is(world, b"first\n")
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        following = tasks.create_task(follow(world, seen.append))
+        while not seen:
+            await asyncio.sleep(0.001)
+        world.services.maskers._secrets.register(SecretStr("hf_swordfish"), attempt_id=ATTEMPT_ID)
+        await log_is(world, b"so hf_\x1b[0mswordfish\n", offset=6)
+        await world.store.write(lambda tx: tx.set_result(ATTEMPT_ID, Result(kind=ResultKind.PASSED, exit_code=0)))
+        while not following.done():
+            clock.advance(seconds=FOLLOW_EVERY_S)
+            await asyncio.sleep(0.001)
+    assert seen == ["first\n", "so ************\n"]
 
 
 async def test_an_older_attempt_can_be_read(world):
