@@ -26,6 +26,9 @@ class MemorySecrets:
     def cannot_know(self, attempt_id: str) -> None:
         self._unknown.add(attempt_id)
 
+    def can_know(self, attempt_id: str) -> None:
+        self._unknown.discard(attempt_id)
+
     def is_unknown(self, attempt_id: str) -> bool:
         return attempt_id in self._unknown
 

@@ -22,7 +22,8 @@ IDLE_S = 600.0
 @dataclass(slots=True)
 class _Kept:
     boot_id: str
-    version: int
+    given: tuple[SecretStr, ...]
+    """Not their number: an attempt that was forgotten may be learned again with others."""
     masker: Masker
     used_at: float
 
@@ -43,10 +44,10 @@ class Maskers:
         """Masks its tokens and every secret that is registered for it by now; everything, when one cannot be known."""
         if self._secrets.is_unknown(attempt.id):
             return EverythingMasker(self._values(attempt))
-        kept, version = self._known.get(attempt.id), self._secrets.version(attempt.id)
+        kept, given = self._known.get(attempt.id), self._secrets.of_attempt(attempt.id)
         now = self._monotonic()
-        if kept is None or (kept.boot_id, kept.version) != (attempt.boot_id, version):
-            kept = self._known[attempt.id] = _Kept(attempt.boot_id, version, Masker(self._values(attempt)), now)
+        if kept is None or (kept.boot_id, kept.given) != (attempt.boot_id, given):
+            kept = self._known[attempt.id] = _Kept(attempt.boot_id, given, Masker(self._values(attempt)), now)
         kept.used_at = now
         self._known.move_to_end(attempt.id)
         self._let_go(now)

@@ -26,8 +26,12 @@ class Secrets(Protocol):
         """That attempt holds a secret which nobody here can read: everything that it says is masked."""
         ...
 
+    def can_know(self, attempt_id: str) -> None:
+        """Takes `cannot_know` back. Silent when it was not said."""
+        ...
+
     def is_unknown(self, attempt_id: str) -> bool:
-        """`cannot_know` was said of it."""
+        """`cannot_know` was said of it, and not taken back."""
         ...
 
     def forget(self, attempt_id: str) -> None:

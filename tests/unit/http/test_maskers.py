@@ -46,6 +46,14 @@ def test_one_is_built_again_only_for_a_new_secret(maskers, secrets):
     assert maskers.of(ONE).mask(b"value-of-one") == b"*" * 12
 
 
+def test_one_of_other_values_is_built_though_there_are_as_many(maskers, secrets):
+    secrets.register(SecretStr("value-before"), attempt_id=ONE.id)
+    maskers.of(ONE)
+    secrets.forget(ONE.id)
+    secrets.register(SecretStr("value-of-one"), attempt_id=ONE.id)
+    assert maskers.of(ONE).mask(b"value-of-one") == b"*" * 12
+
+
 def test_what_nobody_uses_goes_and_what_is_used_stays(maskers, clock):
     used, idle = maskers.of(ONE), maskers.of(OTHER)
     clock.now += IDLE_S - 1

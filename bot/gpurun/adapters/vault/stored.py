@@ -52,8 +52,9 @@ class StoredVault:
         if given:
             try:
                 values = await self._unsealed(lambda tx: tx.given(attempt_id), given)
-                self._registry.forget(attempt_id)  # that it could not be known once
+                # what is registered stays: a version that comes back with other values would tell an agent nothing
                 self._register(attempt_id, values)
+                self._registry.can_know(attempt_id)
             except SecretUnavailable as error:
                 log.warning("secrets_not_readable", attempt=attempt_id, error=str(error))
                 self._registry.cannot_know(attempt_id)

@@ -325,6 +325,20 @@ async def test_a_key_that_is_brought_back_opens_again(town, keys):
     assert KeyFile(keys.path).keys()
 
 
+async def test_what_a_failed_claim_looked_at_stays_and_what_was_given_is_learned_too(town):
+    await town.desk(setting("TOKEN"))
+    attempt = await town.attempt()
+    vault, registry = town.process()
+    await vault.values(REPO, ["TOKEN"], attempt)
+    before = registry.version(attempt)
+    await town.desk(setting("TOKEN", NEWER))
+    claimed_there, _ = town.process()
+    await town.hand_out(claimed_there, ["TOKEN"], attempt)
+    await vault.learn(attempt)
+    assert texts(registry, attempt) == [VALUE, NEWER]
+    assert registry.version(attempt) > before
+
+
 async def test_many_claims_at_once_each_get_it_and_one_repository_alone(town, store):
     await town.desk(setting("TOKEN"))
     vault, _ = town.process()
