@@ -38,8 +38,9 @@ class SecretTable(TransactionBase):
 
     def hand_out(self, attempt_id: str, versions: Sequence[str], *, repo_id: int) -> bool:
         wanted = (_SECRET.c.id.in_(versions), or_(_SECRET.c.repo_id.is_(None), _SECRET.c.repo_id == repo_id))
-        # shared by claims; it keeps `forget_replaced` away until the uses below are there
-        held = select(_SECRET.c.id).where(*wanted).with_for_update(read=True)
+        # keeps `forget_replaced` away until the uses below are there; not shared, as two claims that both go on to bind
+        # a row would wait for each other, and everywhere in the order of ids for the same reason
+        held = select(_SECRET.c.id).where(*wanted).order_by(_SECRET.c.id).with_for_update()
         if len(self._connection.execute(held).scalars().all()) < len(set(versions)):
             return False
         self._change_quietly(update(_SECRET).where(*wanted, _SECRET.c.repo_id.is_(None)).values(repo_id=repo_id))
@@ -66,8 +67,8 @@ class SecretTable(TransactionBase):
             func.coalesce(attempt.c.gone_at, attempt.c.state_since) <= unused_since,
         )
         held = exists().where(_USE.c.secret_id == _SECRET.c.id, attempt.c.id == _USE.c.attempt_id, ~over)
-        replaced = select(_SECRET.c.id).where(_SECRET.c.replaced_at.is_not(None)).with_for_update()
-        found = list(self._connection.execute(replaced).scalars())
+        replaced = select(_SECRET.c.id).where(_SECRET.c.replaced_at.is_not(None)).order_by(_SECRET.c.id)
+        found = list(self._connection.execute(replaced.with_for_update()).scalars())
         if not found:
             return 0
         # only now: a claim that is under way has written its use before the rows above could be locked, or finds none

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
 
 import pytest
@@ -357,3 +358,27 @@ async def test_many_claims_at_once_each_get_it_and_one_repository_alone(town, st
     )
     (kept,) = await store.read(lambda tx: tx.secrets("octo/app"))
     assert done == [repo == kept.repo_id for repo in repos]
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("store_url", ["postgres"], indirect=True)
+async def test_two_claims_that_bind_a_secret_never_wait_for_each_other(town, store):
+    """The database would abort one of them, and the store try it again."""
+    await many(town, 5)
+    kept = await store.read(lambda tx: tx.secrets("octo/app"))
+    ids = [await town.attempt(f"01kdattempt00000000000001{number}") for number in range(2)]
+    tries = []
+    for secret in kept:
+        both, came = threading.Barrier(2), set()
+
+        def claim(tx, attempt_id, secret=secret, both=both, came=came):
+            tries.append(attempt_id)
+            if attempt_id not in came:
+                came.add(attempt_id)
+                both.wait(5)
+            return tx.hand_out(attempt_id, [secret.id], repo_id=REPO.id)
+
+        assert await asyncio.gather(
+            *(store.write(lambda tx, attempt_id=attempt_id: claim(tx, attempt_id)) for attempt_id in ids)
+        ) == [True, True]
+    assert len(tries) == 2 * len(kept)
