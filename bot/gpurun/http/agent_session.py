@@ -43,7 +43,7 @@ async def claim(services: HttpServices, scope: Scope, receive: Receive, send: Se
         raise Refusal(400, "A boot_id of 1 to 128 visible ASCII characters is needed.")
     token = tokens.run_token(services.install_secret, attempt.id, boot_id)
     secrets = await given_secrets(services, asking)  # registered: what follows is masked with them
-    masker = services.maskers.of(replace(attempt, boot_id=boot_id))
+    masker = await services.maskers.beside(replace(attempt, boot_id=boot_id))
     landed, shown_id = _landed(fields, masker), masker.text(boot_id)
 
     def write(tx: Tx) -> Caller:
@@ -68,6 +68,7 @@ async def claim(services: HttpServices, scope: Scope, receive: Receive, send: Se
         await services.store.write(lambda tx: _audit_once(tx, attempt, "attempt_claim_refused", refused))
         raise
     version = services.maskers.version(attempt.id)  # first: what comes in between is told again
+    masker = await services.maskers.beside(caller.attempt)
     spec = build_spec(
         caller.plan,
         caller.attempt,
@@ -75,7 +76,7 @@ async def claim(services: HttpServices, scope: Scope, receive: Receive, send: Se
         cancel=caller.cancel,
         log_quota_bytes=services.log_quota_bytes,
         secrets=secrets,
-        needles=services.maskers.of(caller.attempt).needles,
+        needles=masker.needles,
         masks_version=version,
     )
     await answer(send, 200, spec, content_type=RECORDS)
@@ -87,7 +88,8 @@ async def tell_masks(services: HttpServices, scope: Scope, receive: Receive, sen
     caller = await running_caller(services.store, scope)
     await services.vault.learn(caller.attempt.id)
     version = services.maskers.version(caller.attempt.id)
-    fields = masks_fields(services.maskers.of(caller.attempt).needles, version)
+    masker = await services.maskers.beside(caller.attempt)
+    fields = masks_fields(masker.needles, version)
     told = [*fields, *orders(caller.attempt, cancel=caller.cancel)]
     await answer(send, 200, protocol.encode(told), content_type=RECORDS)
 

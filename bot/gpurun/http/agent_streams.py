@@ -71,7 +71,10 @@ class StreamAppends:
         size = len(asked.data)
         if attempt is None or size > AT_ONCE_BYTES or asked.offset + size > self._quotas[asked.name]:
             return False
-        masked = self._services.maskers.of(attempt).take(asked.data)
+        masker = self._services.maskers.at_once(attempt)
+        if masker is None:
+            return False
+        masked = masker.take(asked.data)
         piece = Piece(attempt_id=attempt_id, token_sha256=who.sha256, name=asked.name, offset=asked.offset, data=masked)
         try:
             appending = asyncio.ensure_future(self._services.store.append(piece))
@@ -103,7 +106,7 @@ class StreamAppends:
 
     async def _masked(self, attempt: Attempt, data: bytes, *, final: bool) -> bytes:
         """With the secrets of this moment, which is after the body came."""
-        masker = self._services.maskers.of(attempt)
+        masker = await self._services.maskers.beside(attempt)
         mask = masker.mask if final else masker.take
         return mask(data) if len(data) <= AT_ONCE_BYTES else await to_thread.run_sync(mask, data)
 

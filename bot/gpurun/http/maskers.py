@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from anyio import to_thread
 from pydantic import SecretStr
 
 from gpurun.domain.run import Attempt
@@ -19,11 +20,23 @@ IDLE_S = 600.0
 """One that was not used for so long goes: an attempt that lives is heard of each second, and a masker has 160 KiB."""
 
 
-@dataclass(slots=True)
-class _Kept:
+AT_ONCE_CHARS = 2048
+"""Of all values together: about 20 ms. One for 31 KiB in lines takes 0.8 s, which everybody would notice."""
+
+
+@dataclass(frozen=True, slots=True)
+class _For:
+    """What a masker was built for."""
+
     boot_id: str
     given: tuple[SecretStr, ...]
     """Not their number: an attempt that was forgotten may be learned again with others."""
+    is_unknown: bool
+
+
+@dataclass(slots=True)
+class _Kept:
+    built_for: _For
     masker: Masker
     used_at: float
 
@@ -42,16 +55,29 @@ class Maskers:
 
     def of(self, attempt: Attempt) -> Masker:
         """Masks its tokens and every secret that is registered for it by now; everything, when one cannot be known."""
-        if self._secrets.is_unknown(attempt.id):
-            return EverythingMasker(self._values(attempt))
-        kept, given = self._known.get(attempt.id), self._secrets.of_attempt(attempt.id)
-        now = self._monotonic()
-        if kept is None or (kept.boot_id, kept.given) != (attempt.boot_id, given):
-            kept = self._known[attempt.id] = _Kept(attempt.boot_id, given, Masker(self._values(attempt)), now)
+        kept, wanted, now = self._known.get(attempt.id), self._wanted(attempt), self._monotonic()
+        if kept is None or kept.built_for != wanted:
+            kept = self._known[attempt.id] = _Kept(wanted, self._built(attempt, wanted), now)
         kept.used_at = now
         self._known.move_to_end(attempt.id)
         self._let_go(now)
         return kept.masker
+
+    def at_once(self, attempt: Attempt) -> Masker | None:
+        """`of`; None when it takes so long to build that it is for `beside`."""
+        kept, wanted = self._known.get(attempt.id), self._wanted(attempt)
+        if kept is not None and kept.built_for == wanted:
+            return self.of(attempt)
+        n_chars = sum(len(value.get_secret_value()) for value in wanted.given)
+        return self.of(attempt) if n_chars <= AT_ONCE_CHARS else None
+
+    async def beside(self, attempt: Attempt) -> Masker:
+        """`of`, and the event loop goes on while a large one is built."""
+        while (masker := self.at_once(attempt)) is None:
+            wanted = self._wanted(attempt)
+            built = await to_thread.run_sync(self._built, attempt, wanted)
+            self._known[attempt.id] = _Kept(wanted, built, self._monotonic())
+        return masker
 
     def _let_go(self, now: float) -> None:
         while True:
@@ -60,9 +86,14 @@ class Maskers:
                 return
             del self._known[oldest]
 
-    def _values(self, attempt: Attempt) -> tuple[SecretStr, ...]:
-        """Its tokens, and the secrets that are registered for it by now."""
-        return (*attempt_tokens(self._install_secret, attempt), *self._secrets.of_attempt(attempt.id))
+    def _wanted(self, attempt: Attempt) -> _For:
+        given, is_unknown = self._secrets.of_attempt(attempt.id), self._secrets.is_unknown(attempt.id)
+        return _For(attempt.boot_id, given, is_unknown)
+
+    def _built(self, attempt: Attempt, wanted: _For) -> Masker:
+        """Of its tokens and the secrets that are registered for it by now."""
+        kind = EverythingMasker if wanted.is_unknown else Masker
+        return kind((*attempt_tokens(self._install_secret, attempt), *wanted.given))
 
     def version(self, attempt_id: str) -> int:
         """Grows with each secret of that attempt."""

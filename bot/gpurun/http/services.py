@@ -40,4 +40,4 @@ class HttpServices:
     async def masker(self, attempt: Attempt) -> Masker:
         """Hides its tokens and what it was given, whichever process gave it."""
         await self.vault.learn(attempt.id)
-        return self.maskers.of(attempt)
+        return await self.maskers.beside(attempt)

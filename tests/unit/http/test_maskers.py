@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from pydantic import SecretStr
 
 from gpurun.adapters.secrets import MemorySecrets
 from gpurun.http import maskers as module
 from gpurun.http.maskers import IDLE_S, Maskers
+from gpurun.telemetry.redact import Masker
 from tests.fakes.rows import an_attempt
 
 
@@ -52,6 +55,37 @@ def test_one_of_other_values_is_built_though_there_are_as_many(maskers, secrets)
     secrets.forget(ONE.id)
     secrets.register(SecretStr("value-of-one"), attempt_id=ONE.id)
     assert maskers.of(ONE).mask(b"value-of-one") == b"*" * 12
+
+
+def test_one_that_masks_everything_is_kept_too(maskers, secrets):
+    plain = maskers.of(ONE)
+    secrets.cannot_know(ONE.id)
+    everything = maskers.of(ONE)
+    assert everything.mask(b"word") == b"****"
+    assert maskers.of(ONE) is everything
+    secrets.can_know(ONE.id)
+    assert maskers.of(ONE).mask(b"word") == b"word"
+    assert maskers.of(ONE) is not plain
+
+
+async def test_a_large_one_is_built_beside_the_event_loop(maskers, secrets, monkeypatch):
+    threads = set()
+
+    class Noted(Masker):
+        def __init__(self, values):
+            threads.add(threading.current_thread())
+            super().__init__(values)
+
+    monkeypatch.setattr(module, "Masker", Noted)
+    large = SecretStr("x1" * module.AT_ONCE_CHARS)
+    await maskers.beside(OTHER)
+    assert threads == {threading.current_thread()}
+    secrets.register(large, attempt_id=ONE.id)
+    assert maskers.at_once(ONE) is None
+    built = await maskers.beside(ONE)
+    assert len(threads) == 2
+    assert maskers.at_once(ONE) is maskers.of(ONE) is built
+    assert built.mask(large.get_secret_value().encode()) == b"*" * (2 * module.AT_ONCE_CHARS)
 
 
 def test_what_nobody_uses_goes_and_what_is_used_stays(maskers, clock):
