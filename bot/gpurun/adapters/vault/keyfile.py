@@ -42,8 +42,8 @@ class KeyFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._seen: tuple[int, int, int] | None = None
-        self._keys: tuple[Key, ...] = ()
+        self._read: tuple[tuple[int, int, int] | None, tuple[Key, ...]] = (None, ())
+        """What the file looked like, and its keys: in one, because several threads read it."""
 
     def keys(self) -> tuple[Key, ...]:
         """The current one first; none when there is no file.
@@ -53,14 +53,15 @@ class KeyFile:
         try:
             found = self.path.stat()
             seen = (found.st_ino, found.st_mtime_ns, found.st_size)
-            if seen != self._seen:
-                self._keys = _parsed(self.path, self.path.read_bytes()[:MAX_FILE_BYTES])
-                self._seen = seen
+            read_at, keys = self._read
+            if seen != read_at:
+                keys = _parsed(self.path, self.path.read_bytes()[:MAX_FILE_BYTES])
+                self._read = seen, keys
         except FileNotFoundError:
-            self._keys, self._seen = (), None
+            return ()
         except OSError as error:
             raise UserError(f"The key file {self.path} cannot be read: {error.strerror}.") from error
-        return self._keys
+        return keys
 
     def key(self, id: str) -> Key | None:
         """None when the file does not have it. Raises UserError."""
@@ -118,7 +119,7 @@ class KeyFile:
             _sync(self.path.parent)
         except OSError as error:
             raise UserError(f"The key file {self.path} cannot be written: {error.strerror}.") from error
-        self._seen = None
+        self._read = None, ()
 
 
 def _sync(folder: Path) -> None:
