@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from pydantic import SecretStr
 
-from gpurun.adapters.vault import KeyFile
+from gpurun.adapters.vault import KeyFile, SecretDesk
 from gpurun.adapters.vault import desk as desk_module
 from gpurun.domain.errors import SecretRefused, SecretUnavailable
 from gpurun.domain.forge import RepoRef
@@ -283,6 +283,25 @@ async def test_a_reader_that_the_end_of_a_rotation_overtakes_looks_again(town, s
     (given,) = await vault.values(REPO, ["TOKEN"], "a")
     assert given.value.get_secret_value() == VALUE
     assert real is not None
+
+
+async def test_a_list_that_the_end_of_a_rotation_overtakes_looks_again(town):
+    await town.desk(setting("TOKEN"))
+
+    def overtaken(desk):
+        run, rotated = desk._run, []
+
+        def write(fn):
+            run(fn)
+            if not rotated:
+                rotated.append(True)
+                SecretDesk(run, KeyFile(town.keys.path), town.chance).rotate(who="ada")
+
+        desk._run = write
+        return desk.lines("octo/app")
+
+    (line,) = await town.desk(overtaken)
+    assert line.fault == ""
 
 
 async def test_a_lost_key_is_told_by_name_and_ends_with_a_new_value(town, store, keys, caplog):
