@@ -42,7 +42,7 @@ async def claim(services: HttpServices, scope: Scope, receive: Receive, send: Se
     if not _BOOT_ID.fullmatch(boot_id):
         raise Refusal(400, "A boot_id of 1 to 128 visible ASCII characters is needed.")
     token = tokens.run_token(services.install_secret, attempt.id, boot_id)
-    secrets = await given_secrets(services, asking)  # registered: what follows is masked with them
+    secrets = await given_secrets(services, asking, boot_id)  # registered: what follows is masked with them
     masker = await services.maskers.beside(replace(attempt, boot_id=boot_id))
     landed, shown_id = _landed(fields, masker), masker.text(boot_id)
 

@@ -116,6 +116,8 @@ class StreamAppends:
             attempt = await self._services.store.read(lambda tx: who.runs(tx.attempt(who.attempt_id)))
             require_wanted(attempt)
             await self._services.vault.learn(attempt.id)  # another process may have answered its claim
+            if self._services.maskers.cannot_know(attempt.id):
+                return attempt  # asked again with the next append: the key may be brought back
             self._known[who] = attempt
             if len(self._known) > MAX_KNOWN:
                 self._known.popitem(last=False)

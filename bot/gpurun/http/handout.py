@@ -15,10 +15,11 @@ from gpurun.run.trust import NO_SECRETS, may_hold_secrets
 REASON = "secret"
 
 
-async def given_secrets(services: HttpServices, caller: Caller) -> tuple[GivenSecret, ...]:
+async def given_secrets(services: HttpServices, caller: Caller, boot_id: str) -> tuple[GivenSecret, ...]:
     """What this attempt gets; from now on it is masked in this process.
 
-    Raises: Revoked when it cannot have all of them. Its run then has its end, and the agent ends itself.
+    Raises: Revoked when it cannot have all of them: its run then has its end, and the agent ends itself. Transient for
+    the boot that has claimed it before: it asks again, as the key may be brought back.
     """
     if not caller.plan.secrets:
         return ()
@@ -28,8 +29,9 @@ async def given_secrets(services: HttpServices, caller: Caller) -> tuple[GivenSe
         return await services.vault.values(caller.run.repo, caller.plan.secrets, caller.attempt.id)
     except SecretUnavailable as unavailable:
         detail = f"{unavailable} {unavailable.hint}".strip()
-        await services.store.write(lambda tx: _refuse(tx, caller, detail))
-        raise Revoked(detail) from unavailable
+        if await services.store.write(lambda tx: _refuse(tx, caller, boot_id, detail)):
+            raise Revoked(detail) from unavailable
+        raise Transient("The secrets of the job cannot be read at this moment.") from unavailable
 
 
 def hand_out(tx: Tx, caller: Caller, secrets: Sequence[GivenSecret]) -> None:
@@ -47,12 +49,16 @@ def names_of(secrets: Sequence[GivenSecret]) -> Mapping[str, str]:
     return {"secrets": " ".join(secret.name for secret in secrets)} if secrets else {}
 
 
-def _refuse(tx: Tx, caller: Caller, detail: str) -> None:
+def _refuse(tx: Tx, caller: Caller, boot_id: str, detail: str) -> bool:
+    """False for the boot whose run goes on."""
     result = Result(kind=ResultKind.REFUSED, reason=REASON, detail=detail)
     attempt = tx.attempt(caller.attempt.id)
-    if attempt is None or attempt.claimed_at is not None:  # a ghost must not end the run of who was first
-        return
+    if attempt is None:
+        return True
+    if attempt.claimed_at is not None:  # a ghost must not end the run of who was first
+        return attempt.boot_id != boot_id or attempt.result is not None
     if tx.set_result(attempt.id, result):
         data = {"result": result.kind.value, "reason": REASON}
         subject = f"attempt:{attempt.id}"
         tx.audit(AuditEntry(at=tx.now(), actor="engine", kind="attempt_result_set", subject=subject, data=data))
+    return True

@@ -95,6 +95,10 @@ class Maskers:
         kind = EverythingMasker if wanted.is_unknown else Masker
         return kind((*attempt_tokens(self._install_secret, attempt), *wanted.given))
 
+    def cannot_know(self, attempt_id: str) -> bool:
+        """It masks everything by now."""
+        return self._secrets.is_unknown(attempt_id)
+
     def version(self, attempt_id: str) -> int:
         """Grows with each secret of that attempt."""
         return self._secrets.version(attempt_id)

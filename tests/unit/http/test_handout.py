@@ -158,6 +158,27 @@ async def test_without_the_key_what_the_attempt_says_is_starred_and_its_end_is_t
     assert VALUE not in f"{await two.attempt()}"
 
 
+async def test_a_key_that_is_put_back_is_used_with_the_next_append(one, process, keys):
+    await one.claim()
+    saved = keys.path.read_bytes()
+    keys.path.unlink()
+    two = process()
+    two.token = one.token
+    await two.append(0, b"hidden\n")
+    keys.path.write_bytes(saved)
+    await two.append(7, f"so {VALUE}\n".encode())
+    assert await two.log() == b"*" * 6 + b"\nso " + STARS + b"\n"
+
+
+async def test_the_same_boot_asks_again_when_the_key_is_away(one, process, keys):
+    await one.claim()
+    saved = keys.path.read_bytes()
+    keys.path.unlink()
+    assert (await process().claim()).status_code == 503
+    keys.path.write_bytes(saved)
+    assert given(await process().claim()) == [f"HF_TOKEN={VALUE}"]
+
+
 async def refused(one: World, told: str) -> None:
     answer = await one.claim()
     assert answer.status_code == 410
