@@ -136,8 +136,12 @@ def _end_lease(kind: Kind) -> Update:
 _DUE = bindparam("due_", type_=Moment())
 
 
-ROWS_KEPT = 256
-"""Of each `Whole`: those that the steps of the runs under way read again and again."""
+ROWS_KEPT = 64
+"""Of each `Whole` and dialect: those that the steps of the runs under way read again and again. A row of a run may hold
+128 KiB of texts."""
+
+
+STATEMENTS_KEPT = 256
 
 
 DIALECTS_KEPT = 4
@@ -170,7 +174,7 @@ class Whole(Generic[T]):
         return value
 
 
-@lru_cache(maxsize=ROWS_KEPT)
+@lru_cache(maxsize=STATEMENTS_KEPT)
 def _words_of(statement: ClauseElement, dialect: Dialect) -> tuple[str, Values, tuple[str, ...]]:
     """SQL as the driver takes it, the statement's constants by name, and all names where it takes them by position."""
     compiled = statement.compile(dialect=dialect)
