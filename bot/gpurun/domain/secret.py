@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from pydantic import SecretStr
 
@@ -16,6 +16,8 @@ MIN_SECRET_CHARS = 6
 """Shorter ones stand in every log by chance: masking them would eat it."""
 MAX_SECRET_BYTES = 48 * 1024
 """As GitHub allows for its own (https://docs.github.com/actions/reference/security/secrets, 2026-01)."""
+LINGER = timedelta(hours=1)
+"""How long a replaced version outlives the attempts that were given it: their last words are still shown anew."""
 
 SECRET_NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,255}")
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import structlog
 
+from gpurun.domain.secret import LINGER
 from gpurun.flow import edges, failpoints
 from gpurun.ports.clock import Clock
 from gpurun.ports.store import Store
@@ -13,8 +12,6 @@ from gpurun.ports.vault import Vault
 
 EVERY_S = 600.0
 """A value stays in memory for one to two of these after its attempt is gone."""
-LINGER = timedelta(hours=1)
-"""How long a replaced version outlives the attempts that were given it: their last words are still shown anew."""
 
 log = structlog.get_logger()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ from gpurun.adapters.vault.keyfile import Key, KeyFile
 from gpurun.adapters.vault.opening import fault, opened
 from gpurun.domain.errors import SecretRefused, SecretUnavailable
 from gpurun.domain.run import AuditEntry
-from gpurun.domain.secret import KeptSecret, name_fault, require_settable, secret_scope
+from gpurun.domain.secret import LINGER, KeptSecret, name_fault, require_settable, secret_scope
 from gpurun.ports.clock import Chance
 from gpurun.ports.store import Tx
 from gpurun.telemetry.forms import require_tellable
@@ -24,8 +24,6 @@ T = TypeVar("T")
 
 AT_ONCE = 100
 """Rows of one transaction of a rotation."""
-LINGER = timedelta(hours=1)
-"""How long a replaced version outlives the attempts that were given it: their last words are still shown anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
