@@ -57,7 +57,8 @@ def ignored_note(given: Given, job: str) -> str:
 
 def _values(file: Path, *, must_exist: bool) -> dict[str, str | None]:
     try:
-        data = file.read_bytes()
+        with file.open("rb") as opened:
+            data = opened.read(MAX_BYTES + 1)
     except FileNotFoundError as error:
         if must_exist:
             raise UserError(f"There is no file {file}.") from error
