@@ -85,6 +85,13 @@ class StreamAppends:
         return True
 
     def _answer(self, attempt: Attempt, done: asyncio.Future[Taken]) -> tuple[int, bytes, Headers]:
+        try:
+            return self._outcome(attempt, done)
+        except Exception:  # the border of the short way: without an answer the connection would wait for ever
+            log.exception("agent_append_failed", attempt=attempt.id)
+            return 500, Refusal(500, "The server failed; try again.").body, ((b"content-type", TEXT),)
+
+    def _outcome(self, attempt: Attempt, done: asyncio.Future[Taken]) -> tuple[int, bytes, Headers]:
         error = Transient("The server ends; try again.") if done.cancelled() else done.exception()
         if error is None:
             return *self._told(attempt, done.result()), (_RECORDS,)
