@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dotenv.parser import parse_stream
+from dotenv.parser import Binding, parse_stream
 from pydantic import SecretStr
 
 from gpurun.domain.errors import SecretRefused, UserError
@@ -15,6 +16,8 @@ from gpurun.domain.secret import require_settable
 from gpurun.telemetry.forms import require_tellable
 
 MAX_BYTES = 1024 * 1024
+
+_LINE_END = re.compile(r"\r\n|\n|\r")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +40,7 @@ def given_secrets(job: str, names: Sequence[str], file: Path, *, must_exist: boo
             f"The job {job} names under `secrets` what is not in {file}: {', '.join(lacking)}.",
             hint=f"Write {lacking[0]}=… there, or name another file with --env-file.",
         )
-    values = {name: SecretStr(str(found[name])) for name in names}
+    values = {name: SecretStr(found[name]) for name in names}
     for name, value in values.items():
         try:
             require_settable(value)
@@ -55,7 +58,7 @@ def ignored_note(given: Given, job: str) -> str:
     return f"Secrets: {names} ignored, because the job {job} does not list them under `secrets`."
 
 
-def _values(file: Path, *, must_exist: bool) -> dict[str, str | None]:
+def _values(file: Path, *, must_exist: bool) -> dict[str, str]:
     try:
         with file.open("rb") as opened:
             data = opened.read(MAX_BYTES + 1)
@@ -67,10 +70,23 @@ def _values(file: Path, *, must_exist: bool) -> dict[str, str | None]:
         raise UserError(f"{file} cannot be read: {error.strerror}.") from error
     if len(data) > MAX_BYTES:
         raise UserError(f"{file} has more than {MAX_BYTES // 1024} KiB, so it holds no secrets alone.")
-    found: dict[str, str | None] = {}
+    found: dict[str, str] = {}
     for binding in parse_stream(io.StringIO(data.decode("utf-8", "surrogateescape"))):
         if binding.error:
-            raise UserError(f"{file} cannot be understood in line {binding.original.line}.", hint="Write NAME=value.")
-        if binding.key is not None:
-            found[binding.key] = binding.value
+            raise UserError(f"{file} cannot be understood in line {_line(binding)}.", hint="Write NAME=value.")
+        if binding.key is None:
+            continue
+        if binding.value is None:  # as the second line of a key without quotes, whose first one alone would be given
+            raise UserError(
+                f"{file} has no `=` in line {_line(binding)}.",
+                hint="Write NAME=value, and quotes around a value of several lines.",
+            )
+        found[binding.key] = binding.value
     return found
+
+
+def _line(binding: Binding) -> int:
+    """Of its first word: what dotenv tells may be an empty line above it."""
+    text = binding.original.string
+    above = text[: len(text) - len(text.lstrip())]
+    return binding.original.line + len(_LINE_END.findall(above))

@@ -82,7 +82,9 @@ def rotate() -> int:
 
 
 def read_value(name: str) -> SecretStr:
-    """From a prompt without echo, else all of stdin without its last line end. Raises SecretRefused."""
+    """From a prompt without echo, else all of stdin without its last line end. What is no UTF-8 stays in it as
+    surrogates, for `require_settable` to refuse. Raises SecretRefused.
+    """
     if sys.stdin.isatty():
         return SecretStr(click.prompt(f"Value of {name} (is not shown)", hide_input=True, default="", err=True))
     data = sys.stdin.buffer.read(MAX_SECRET_BYTES + 4)

@@ -73,8 +73,15 @@ def name_fault(name: str) -> str:
 
 
 def require_settable(value: SecretStr) -> None:
-    """Raises SecretRefused for what no environment variable can hold, or nobody can mask."""
+    """Raises SecretRefused for what no environment variable can hold, or nobody can mask, and for what is no text."""
     require_maskable(value)
+    try:
+        value.get_secret_value().encode()
+    except UnicodeEncodeError:
+        raise SecretRefused(
+            "A secret is text in UTF-8, and this value is not.",
+            hint="Encode it, with base64 for example, and let the job decode it.",
+        ) from None  # it holds the value
     if "\0" in value.get_secret_value():
         raise SecretRefused(
             "A secret becomes an environment variable, which cannot hold a NUL byte.",

@@ -50,6 +50,11 @@ def test_only_the_names_of_the_job_are_taken(file):
     assert VALUE not in repr(found)
 
 
+def test_what_is_not_utf_8_matters_in_what_the_job_gets_only(file):
+    file.write_bytes(f"# caf\xe9\nOTHER=\xe9\nHF_TOKEN={VALUE}\n".encode("latin-1"))
+    assert given(file, ["HF_TOKEN"]) == ({"HF_TOKEN": VALUE}, 1)
+
+
 def test_a_value_is_not_put_together_from_others(file):
     file.write_text("HF_TOKEN=${HOME}/${OTHER}/x\nOTHER=abcdef\n")
     assert given(file, ["HF_TOKEN"])[0] == {"HF_TOKEN": "${HOME}/${OTHER}/x"}
@@ -66,15 +71,18 @@ def test_a_job_without_secrets_reads_nothing(file):
         (None, "names under `secrets` what is not in"),
         ("OTHER=1\n", "HF_TOKEN."),
         ("HF_TOKEN=\n", "HF_TOKEN."),
-        ("HF_TOKEN\n", "HF_TOKEN."),
+        ("HF_TOKEN\n", "no `=` in line 1."),
+        (f"A=1\n\n# PEM\r\nHF_TOKEN=-----BEGIN\n\n  {VALUE}\nB=1\n", "no `=` in line 6."),
         ("HF_TOKEN=abcde\n", "fewer than 6"),
-        (f"A=1\nHF_TOKEN='{VALUE}\n", "line 2"),
+        (f"A=1\nHF_TOKEN='{VALUE}\n", "line 2."),
+        (f"A=1\n\n\nHF_TOKEN='{VALUE}\n", "line 4."),
+        (f"HF_TOKEN={VALUE}\udce9\n", "UTF-8"),
         ("x" * 1_100_000, "1024 KiB"),
     ],
 )
 def test_what_cannot_be_used_is_a_sentence(file, text, told):
     if text is not None:
-        file.write_text(text)
+        file.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(UserError) as caught:
         given(file, ["HF_TOKEN"])
     assert told in str(caught.value)

@@ -106,6 +106,7 @@ async def test_on_postgresql(postgres_url, state, monkeypatch):
         (("set", "HF_TOKEN", "--repo", "acme/train"), "abcde\n", "fewer than 6 characters"),
         (("set", "HF_TOKEN", "--repo", "acme/train"), "x" * 50_000, "more than 48 KiB"),
         (("set", "HF_TOKEN", "--repo", "acme/train"), "abc\0defg", "NUL byte"),
+        (("set", "HF_TOKEN", "--repo", "acme/train"), b"canary-\xff\xfe", "text in UTF-8, and this value is not."),
     ],
 )
 def test_what_is_refused(state, words, value, told):
