@@ -25,12 +25,11 @@ run without secrets of its own). A thousand quiet runs are not."""
 Span = tuple[int, int]
 
 
-class Masker:
-    """Masks one fixed set of secrets."""
+class WholeMasker:
+    """Masks whole texts with one fixed set of needles (`forms.needles`)."""
 
-    def __init__(self, secrets: Iterable[SecretStr]) -> None:
-        """Raises SecretRefused."""
-        self.needles = needles(secrets)
+    def __init__(self, needles: frozenset[bytes]) -> None:
+        self.needles = needles
         """What the agent needs to mask the same bytes."""
         anchored: dict[bytes, list[bytes]] = {}
         for needle in self.needles:
@@ -38,7 +37,6 @@ class Masker:
         self._anchored = list(anchored.values())
         self._automaton = BytesAhoCorasick([*anchored, *PREFIXES], implementation=Implementation.ContiguousNFA)
         self._until_quick = _BUSY_BYTES
-        self._beginnings = Beginnings(self.needles)
 
     def mask(self, data: bytes) -> bytes:
         """`data` as a whole text of its own."""
@@ -49,16 +47,6 @@ class Masker:
         data = text.encode("utf-8", "surrogateescape")
         masked = self.mask(data)
         return text if masked == data else masked.decode("utf-8", "replace")
-
-    def take(self, data: bytes) -> bytes:
-        """The masked beginning of `data` that later bytes cannot change; the caller sends the rest again.
-
-        Whatever the cuts, the pieces together are `mask` of the whole. Held back is less than the two longest needles,
-        or `patterns.LONGEST` and one needle.
-        """
-        spans, open_at = self._spans(data, final=False)
-        limit = min(len(data) - self._beginnings.pending(data), open_at)
-        return starred(data, spans, _safe_cut(spans, limit))
 
     def _spans(self, data: bytes, *, final: bool) -> tuple[list[Span], int]:
         """All occurrences, and where the first thing starts that later bytes decide."""
@@ -86,6 +74,25 @@ class Masker:
                 anchors = [group[0][:_ANCHOR] for group in self._anchored]
                 self._automaton = BytesAhoCorasick([*anchors, *PREFIXES], implementation=Implementation.DFA)
         return self._automaton
+
+
+class Masker(WholeMasker):
+    """Masks streams too, with one fixed set of secrets."""
+
+    def __init__(self, secrets: Iterable[SecretStr]) -> None:
+        """Raises SecretRefused."""
+        super().__init__(needles(secrets))
+        self._beginnings = Beginnings(self.needles)
+
+    def take(self, data: bytes) -> bytes:
+        """The masked beginning of `data` that later bytes cannot change; the caller sends the rest again.
+
+        Whatever the cuts, the pieces together are `mask` of the whole. Held back is less than the two longest needles,
+        or `patterns.LONGEST` and one needle.
+        """
+        spans, open_at = self._spans(data, final=False)
+        limit = min(len(data) - self._beginnings.pending(data), open_at)
+        return starred(data, spans, _safe_cut(spans, limit))
 
 
 class EverythingMasker(Masker):

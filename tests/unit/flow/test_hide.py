@@ -18,6 +18,8 @@ from gpurun.flow.facts import Links
 from gpurun.flow.publish import Publisher
 from gpurun.ports.store import Kind
 from gpurun.settings import Settings
+from gpurun.telemetry import shown
+from gpurun.telemetry.forms import forms
 from gpurun.telemetry.shown import Hide
 from gpurun.wiring import keep_secret
 from tests.unit.flow.town import Town, open_town
@@ -91,6 +93,21 @@ def test_a_new_secret_counts_at_once():
     secrets.register(SecretStr(LATER))
     assert hide(f"so {LATER}") == "so " + "*" * len(LATER)
     assert hide("ghs_" + "a" * 36) == "*" * 40
+
+
+def test_a_secret_that_comes_or_goes_leaves_the_others_as_they_are(monkeypatch):
+    counted = []
+    monkeypatch.setattr(shown, "forms", lambda secret: counted.append(secret) or forms(secret))
+    secrets = MemorySecrets()
+    hide = Hide(secrets)
+    secrets.register(SecretStr(LATER), attempt_id="a")
+    hide("x")
+    secrets.register(SecretStr("another-value-7"), attempt_id="b")
+    stars = "*" * len(LATER)
+    assert hide(f"{LATER} another-value-7") == f"{stars} {'*' * 15}"
+    secrets.forget("b")
+    assert hide(f"{LATER} another-value-7") == f"{stars} another-value-7"
+    assert len(counted) == 2
 
 
 @pytest.fixture
