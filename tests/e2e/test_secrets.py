@@ -55,6 +55,11 @@ JOB = {
     "secrets": ["APP_KEY"],
     "artifacts": ["out/*"],
 }
+FOR_OTHERS = {
+    "version": 1,
+    "policy": {"secrets": {"APP_KEY": {"jobs": ["eval"]}}},
+    "jobs": {"eval": {"image": f"example.com/x@sha256:{'0' * 64}", "run": "true"}},
+}
 
 
 def gpurun(world: World, *words: str, value: str = "") -> str:
@@ -95,9 +100,12 @@ def rows(database: str) -> Iterator[str]:
 def assert_kept(world: World, folder: Path) -> None:
     """Nothing of it stands in a row, a file of the server, its log, a comment or a check."""
     assert [row for row in rows(world.database) if leaks(row)] == []
-    for file in folder.rglob("*"):
-        if file.is_file() and not file.is_symlink():
-            assert leaks(file.read_bytes()) == [], file
+    files = [file for file in folder.rglob("*") if file.is_file() and not file.is_symlink()]
+    assert folder / "secrets.key" in files
+    for file in files:
+        assert leaks(file.read_bytes()) == [], file
+    assert world.bot.output()
+    assert leaks(world.bot.output()) == []
     shown = [one.body + "".join(one.history) for one in world.bot_comments()]
     shown += [f"{one.title} {one.summary} {one.text}" for one in world.github.checks(world.repo)]
     assert [text for text in shown if leaks(text)] == []
@@ -144,6 +152,10 @@ async def test_what_is_not_set_or_not_allowed_is_refused_with_what_to_type(tmp_p
         await world.expect_check("gpurun / smoke", "failure")
         body = await world.expect_comment("refused")
         assert f"gpurun secret set APP_KEY --repo {world.repo.name}" in body
+        set_secret(world)
+        world.alice.push(world.repo, {".gpurun.yml": json.dumps(FOR_OTHERS)})
+        world.comment("/gpurun smoke")
+        await world.expect_comment("The job smoke may not use the secret APP_KEY.")
         assert world.made_containers() == []
 
 
