@@ -49,7 +49,7 @@ def read_manifest(body: bytes, shown: str) -> Manifest:
     """Raises PinNotFound for what is no image: a first format that engines do not pull any more, or a login page."""
     try:
         manifest = msgspec.json.decode(body, type=Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise PinNotFound(f"The registry answers for {shown} with something that is no manifest.") from exc
     if manifest.schema_version != 2 or (manifest.manifests is None and manifest.config is None):
         raise PinNotFound(f"{shown} is no image in a format that container engines pull (OCI, or Docker's schema 2).")
@@ -70,7 +70,7 @@ def platform_of_config(body: bytes) -> str:
     """`linux/arm64/v8` from an image's configuration; empty when it names none, as other artifacts' do."""
     try:
         return _name(msgspec.json.decode(body, type=_Platform))
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
 
 

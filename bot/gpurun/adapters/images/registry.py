@@ -36,6 +36,7 @@ ERROR_MAX_BYTES = 64 * 1024
 RETRY_AFTER_MAX_S = 600.0
 """A registry is named by whoever wrote the file: it must not put a run to sleep for years."""
 REDIRECTS_MAX = 5
+PORT_MAX = 65535
 ANSWER_TIMEOUT_S = 25.0
 """Of all requests of one `confirm` or `pin` together."""
 MANIFEST_TYPES = [
@@ -100,7 +101,7 @@ class RegistryImages:
             headers={"Accept-Encoding": "identity"},
             follow_redirects=True,
             max_redirects=REDIRECTS_MAX,
-            event_hooks={"response": [_stay_on_https]},
+            event_hooks={"request": [_to_a_port], "response": [_stay_on_https]},
             transport=transport,
         )
 
@@ -177,7 +178,12 @@ class RegistryImages:
     async def _token(self, challenge: Challenge, pair: tuple[str, str] | None, wanted: _Wanted) -> str:
         """A pull token, anonymous without credentials, which never go to a realm in plain text."""
         realm = challenge.parameters.get("realm", "")
-        where = urlsplit(realm)
+        try:
+            where = urlsplit(realm)
+        except ValueError as exc:
+            raise PinNotFound(
+                f"The registry of {wanted.name} wants a login at {realm!r}, which is no address."
+            ) from exc
         if where.scheme != "https" and not _may_be_plain(wanted.place, where.netloc):
             raise PinNotFound(f"The registry of {wanted.name} wants a login at {realm!r}, which is not https.")
         asked = {"scope": f"repository:{wanted.place.repository}:pull"}
@@ -188,9 +194,12 @@ class RegistryImages:
             body = await _at_most(answer, TOKEN_MAX_BYTES)
         try:
             token = msgspec.json.decode(body, type=_Token)
-        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             raise RegistryUnavailable(f"The login server of {wanted.name} answered without a token.") from exc
-        return token.token or token.access_token
+        told = token.token or token.access_token
+        if not (told.isascii() and told.isprintable()):  # it becomes a header
+            raise RegistryUnavailable(f"The login server of {wanted.name} answered with something that is no token.")
+        return told
 
     async def _require(self, answer: httpx.Response, wanted: _Wanted, headers: _Headers) -> None:
         """Raises what the status means. A 404 to HEAD has no text, so GET is asked what it is that is missing."""
@@ -206,7 +215,7 @@ class RegistryImages:
             body = await _at_most(answer, ERROR_MAX_BYTES)
         try:
             told = msgspec.json.decode(body, type=_Errors)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return False
         return any(error.code == "NAME_UNKNOWN" for error in told.errors)
 
@@ -238,6 +247,15 @@ async def _answering(wanted: _Wanted) -> AsyncIterator[None]:
 
 def _digest_of(body: bytes) -> str:
     return f"sha256:{hashlib.sha256(body).hexdigest()}"
+
+
+async def _to_a_port(request: httpx.Request) -> None:
+    """Names, realms and redirects may carry any number; connecting to such a one is no error of httpx.
+
+    Raises: PinNotFound.
+    """
+    if (request.url.port or 0) > PORT_MAX:
+        raise PinNotFound(f"{request.url.host} has no port {request.url.port}: the last one is {PORT_MAX}.")
 
 
 async def _stay_on_https(response: httpx.Response) -> None:

@@ -262,6 +262,49 @@ async def test_a_compressed_answer_is_neither_asked_for_nor_unpacked(web, images
     assert token.calls.last.request.headers["Accept-Encoding"] == "identity"
 
 
+@pytest.mark.parametrize("token", ["é", "a\r\nHost: evil", "\u2028"])
+async def test_a_token_that_cannot_be_sent(web, images, token):
+    web.head(MANIFEST).mock(return_value=httpx.Response(401, headers=BEARER))
+    web.get(url__startswith=REALM).mock(return_value=httpx.Response(200, json={"token": token}))
+    with pytest.raises(RegistryUnavailable, match="something that is no token"):
+        await images.confirm(IMAGE)
+
+
+async def test_a_nested_token_and_a_nested_error(web, images):
+    deep = b'{"x": ' + b"[" * 50_000
+    web.head(MANIFEST).mock(return_value=httpx.Response(401, headers=BEARER))
+    web.get(url__startswith=REALM).mock(return_value=httpx.Response(200, content=deep))
+    with pytest.raises(RegistryUnavailable, match="without a token"):
+        await images.confirm(IMAGE)
+    web.head(MANIFEST).mock(return_value=httpx.Response(404))
+    web.get(MANIFEST).mock(return_value=httpx.Response(404, content=deep))
+    with pytest.raises(PinNotFound, match="has no image"):
+        await images.confirm(IMAGE)
+
+
+async def test_a_port_that_there_is_not(tmp_path):
+    async with RegistryImages(tmp_path / "config.json") as images:  # connecting is what would fail
+        with pytest.raises(PinNotFound, match="localhost has no port 99999"):
+            await images.pin("localhost:99999/x", "1")
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [("https://ghcr.io:99999/token", "ghcr.io has no port 99999"), ("https://[x/token", "which is no address")],
+)
+async def test_a_login_at_no_address(web, images, address, says):
+    header = {"WWW-Authenticate": f'Bearer realm="{address}"'}
+    web.head(MANIFEST).mock(return_value=httpx.Response(401, headers=header))
+    with pytest.raises(PinNotFound, match=says):
+        await images.confirm(IMAGE)
+
+
+async def test_a_redirect_to_a_port_that_there_is_not(web, images):
+    web.head(MANIFEST).mock(return_value=httpx.Response(307, headers={"Location": "https://ghcr.io:99999/"}))
+    with pytest.raises(PinNotFound, match=r"ghcr\.io has no port 99999"):
+        await images.confirm(IMAGE)
+
+
 @pytest.mark.parametrize("after", ["9" * 400, "99999999999", "Fri, 31 Dec 9999 23:59:59 GMT"])
 async def test_a_registry_cannot_put_a_run_to_sleep_for_years(web, images, after):
     headers = {"Retry-After": after, "Date": "Mon, 05 Jan 2026 12:00:00 GMT"}
@@ -380,6 +423,7 @@ async def test_what_is_sent_is_hashed_and_not_believed(web, images):
         (b"<html>log in</html>", "no manifest"),
         (b'{"schemaVersion": 2, "manifests": 5}', "no manifest"),
         (b"\xff", "no manifest"),
+        (b'{"x": ' + b"[" * 100_000, "no manifest"),
         (b" " * (4 * 2**20 + 1), "more than 4096 KiB"),
     ],
 )
