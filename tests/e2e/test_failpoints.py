@@ -6,6 +6,7 @@ story. The table of all deaths stands at the end of the test session.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
@@ -17,9 +18,10 @@ import anyio
 import pytest
 
 from gpurun.domain.ids import HubRef, Revision
-from gpurun.domain.lock import Lock, LockedModel
+from gpurun.domain.lock import Lock, LockedFile, LockedModel
 from gpurun.flow import failpoints
 from gpurun.plan.lock import write_lock
+from tests.fakes.hub.state import object_id
 from tests.services.death_table import tell
 from tests.world import World, open_world
 from tests.world.bot import dying_at
@@ -145,8 +147,14 @@ async def test_the_whole_way_of_a_run(world: World, deaths: Deaths):
     Its file lies in a folder that has to be found, and names its model by a branch, which the lock beside it pins.
     """
     revision = world.hub.add_model("acme/tiny", {"config.json": b"{}", "model.safetensors": b"w" * 5000})
+    files = (
+        LockedFile(path="config.json", size=2, blob=object_id("blob", b"{}").hex()),
+        LockedFile(path="model.safetensors", size=5000, sha256=hashlib.sha256(b"w" * 5000).hexdigest()),
+    )
     say = r"for i in $(seq 300); do printf 'line %s \351\r' $i; echo; sleep 0.01; done"
-    locked = LockedModel(id="acme/tiny", ref=HubRef("main"), revision=Revision(str(revision)), locked_on="2026-12-01")
+    locked = LockedModel(
+        id="acme/tiny", ref=HubRef("main"), revision=Revision(str(revision)), locked_on="2026-12-01", files=files
+    )
     job = {"image": world.image, "run": say, "models": [{"id": "acme/tiny"}]}
     world.files(
         {

@@ -1,4 +1,4 @@
-"""Folders of a repository that hold a file of ours: which names can be typed, and how they are written."""
+"""Folders of a repository that hold a file of ours, which can be typed, and paths that stay below their folder."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ MAX_CHARS = 120
 """Of a folder: it stands in the name of a check, in comments and in commands."""
 MAX_DEPTH = 10
 """GitHub is asked once for each level."""
+MAX_PATH_BYTES = 1024
+"""Of a file of a model, below the model's folder."""
 ENDS_A_SENTENCE = ".,:;!?"
 """A command may stand at the end of one, so no folder that is typed ends like this."""
 _SPECIAL = frozenset(" \\`|\"'<>")
@@ -38,6 +40,13 @@ def beside(folder: str, name: str) -> str:
 def job_in(job: str, folder: str) -> str:
     """How people read it: `smoke`, or `smoke (sub)` for the job of a file in a sub-folder."""
     return f"{job} ({folder})" if folder else job
+
+
+def is_safe_path(path: str) -> bool:
+    """Relative, below its folder on every system, and printable."""
+    if len(path.encode("utf-8", "surrogatepass")) > MAX_PATH_BYTES or "\\" in path or not path.isprintable():
+        return False
+    return all(part not in {"", ".", ".."} for part in path.split("/"))
 
 
 def _is_typable(folder: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from gpurun.domain.config import Job
 from gpurun.domain.errors import ConfigError, PinNotFound
-from gpurun.domain.folder import config_path
+from gpurun.domain.folder import config_path, is_safe_path
 from gpurun.domain.ids import HubRef, ImageRef, ImageTag, Revision
 from gpurun.domain.lock import ImagePin, Lock, LockedFile, LockedImage, LockedModel
 from gpurun.domain.plan import ModelPin, ModelSpec
@@ -24,6 +24,8 @@ LOCK_NAME = ".gpurun.lock"
 FORMAT = 1
 MAX_LOCK_BYTES = 2 * 1024 * 1024
 """Some 10,000 files of models."""
+MAX_FILE_BYTES = 2**50
+"""Of one file of a model: a PiB."""
 UPGRADE = "`gpurun lock --upgrade` pins what the name in `.gpurun.yml` stands for now."
 
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -149,8 +151,9 @@ def read_lock(file: str | bytes) -> Lock:
     text = _text(file)
     images: dict[ImageTag, LockedImage] = {}
     models: dict[tuple[str, HubRef], LockedModel] = {}
-    files: list[LockedFile] = []
+    files: dict[str, LockedFile] = {}
     open_model: LockedModel | None = None
+    opened_in = 0
     for number, line in enumerate(text.rstrip().split("\n"), 1):
         entry = _object(line, number)
         if number == 1:
@@ -160,24 +163,33 @@ def read_lock(file: str | bytes) -> Lock:
             _require_new(image.ref, images, number)
             images[image.ref] = image
         elif "model" in entry:
-            _close(open_model, files, models)
-            open_model, files = _model(entry, number), []
+            _close(open_model, opened_in, files, models)
+            open_model, opened_in, files = _model(entry, number), number, {}
             _require_new((open_model.id, open_model.ref), models, number)
         elif "file" in entry and open_model is not None:
-            files.append(_file(entry, number))
+            locked = _file(entry, number)
+            _require_new(locked.path, files, number)
+            files[locked.path] = locked
         else:
             _wrong(number, "this line belongs to nothing")
-    _close(open_model, files, models)
+    _close(open_model, opened_in, files, models)
     return Lock(
         images=tuple(images[ref] for ref in sorted(images)),
         models=tuple(models[key] for key in sorted(models)),
     )
 
 
-def _close(model: LockedModel | None, files: list[LockedFile], models: dict[tuple[str, HubRef], LockedModel]) -> None:
-    if model is not None:
-        files.sort(key=lambda entry: entry.path)
-        models[model.id, model.ref] = replace(model, files=tuple(files))
+def _close(
+    model: LockedModel | None,
+    opened_in: int,
+    files: dict[str, LockedFile],
+    models: dict[tuple[str, HubRef], LockedModel],
+) -> None:
+    if model is None:
+        return
+    if not files:  # nobody would notice that the hub lists other ones now
+        _wrong(opened_in, "this model has no `file` line below it")
+    models[model.id, model.ref] = replace(model, files=tuple(files[path] for path in sorted(files)))
 
 
 def _text(file: str | bytes) -> str:
@@ -259,10 +271,13 @@ def _model(entry: dict[str, Any], number: int) -> LockedModel:
 
 def _file(entry: dict[str, Any], number: int) -> LockedFile:
     size = entry.get("size")
-    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MAX_FILE_BYTES:
         _wrong(number, "`size` is no number of bytes")
+    path = _string(entry, "file", number)
+    if not is_safe_path(path):
+        _wrong(number, f"`file` is {quoted(path)}, which is no path below a folder")
     return LockedFile(
-        path=_string(entry, "file", number),
+        path=path,
         size=size,
         sha256=_field(entry, "sha256", _SHA256, number) if "sha256" in entry else "",
         blob="" if "sha256" in entry else _field(entry, "blob", _BLOB, number),
@@ -288,7 +303,8 @@ def _wrong(number: int, what: str) -> NoReturn:
         f"{what}",
         file=LOCK_NAME,
         line=number,
-        hint="Delete the line (or the whole file) and run `gpurun lock`, which writes it anew.",
+        hint="Delete the entry (a `model` line with all `file` lines below it), or the whole file, and run "
+        "`gpurun lock`, which writes it anew.",
     )
 
 

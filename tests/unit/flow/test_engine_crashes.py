@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpurun.domain.ids import HubRef, Revision
-from gpurun.domain.lock import Lock, LockedModel
+from gpurun.domain.lock import Lock, LockedFile, LockedModel
+from gpurun.domain.plan import ModelFile
 from gpurun.domain.run import Phase, Verdict
 from gpurun.flow import failpoints
 from gpurun.plan.lock import write_lock
@@ -68,7 +69,9 @@ async def lead_past(world, name):
         case ["attempt", "prepare"]:
             world.use(SlowCloud(world.clock, boots_after_s=200))
         case ["run", "lock"]:
-            entry = LockedModel(id="org/a", ref=HubRef("main"), revision=REVISION, locked_on="2026-12-01")
+            world.hub.models = {("org/a", REVISION): (ModelFile(path="a", size=1, sha256="c" * 64, etag="b" * 40),)}
+            files = (LockedFile(path="a", size=1, blob="b" * 40),)
+            entry = LockedModel(id="org/a", ref=HubRef("main"), revision=REVISION, locked_on="2026-12-01", files=files)
             world.forge.files[".gpurun.lock"] = write_lock(Lock(models=(entry,))).encode()
         case ["run", "why_never"]:
             world.use(SmallCloud(world.clock, stock=0))  # nothing today, and it does not say never

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpurun.domain.errors import ConfigError, PinNotFound
+from gpurun.domain.folder import is_safe_path
 from gpurun.domain.ids import HubRef, ImageTag, Revision
 from gpurun.domain.lock import ImagePin, Lock, LockedFile, LockedImage, LockedModel
 from gpurun.domain.plan import ModelFile, ModelPin
@@ -63,7 +64,7 @@ def test_one_entry_a_line_and_the_same_bytes_for_the_same_lock():
 
 
 hexes = st.text("0123456789abcdef", min_size=64, max_size=64)
-paths = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
+paths = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20).filter(is_safe_path)
 files = st.builds(LockedFile, path=paths, size=st.integers(0, 2**50), sha256=hexes) | st.builds(
     LockedFile, path=paths, size=st.integers(0, 9), blob=hexes.map(lambda text: text[:40])
 )
@@ -73,7 +74,7 @@ models = st.builds(
     ref=st.sampled_from(["main", "v1.0", "refs/pr/1"]).map(HubRef),
     revision=hexes.map(lambda text: Revision(text[:40])),
     locked_on=st.just("2026-12-01"),
-    files=st.lists(files, max_size=3, unique_by=lambda one: one.path).map(
+    files=st.lists(files, min_size=1, max_size=3, unique_by=lambda one: one.path).map(
         lambda some: tuple(sorted(some, key=lambda one: one.path))
     ),
 )
@@ -106,6 +107,17 @@ def test_anything_is_a_lock_or_an_error_of_the_file(text):
         (lambda text: text + text.splitlines()[1] + "\n", "6 this entry stands in the file twice"),
         (lambda text: text + text.splitlines()[2] + "\n", "6 this entry stands in the file twice"),
         (lambda text: text.replace("120", "-1"), "4 `size` is no number of bytes"),
+        (lambda text: text.replace("120", "9" * 400), "4 `size` is no number of bytes"),
+        (lambda text: text.replace("120", str(2**50 + 1)), "4 `size` is no number of bytes"),
+        (lambda text: text.replace("config.json", "../config.json"), "4 `file` is '../config.json', which is no path"),
+        (lambda text: text.replace("config.json", "\\ud800"), "4 `file` is '\\ud800', which is no path"),
+        (lambda text: text.replace("config.json", "a\\u001bb"), "4 `file` is 'a\\x1bb', which is no path"),
+        (lambda text: text + text.splitlines()[4] + "\n", "6 this entry stands in the file twice"),
+        (lambda text: "\n".join(text.splitlines()[:3]), "3 this model has no `file` line below it"),
+        (
+            lambda text: text.replace('{"model"', text.splitlines()[2].replace("main", "v1") + "\n" + '{"model"'),
+            "3 this model has no `file` line below it",
+        ),
         (lambda text: text + "nonsense\n", "6 this line is no JSON object"),
         (lambda text: text + "[1]\n", "6 this line is no JSON object"),
         (lambda text: "\n".join([text.splitlines()[0], text.splitlines()[3]]), "2 this line belongs to nothing"),
@@ -115,6 +127,13 @@ def test_anything_is_a_lock_or_an_error_of_the_file(text):
 )
 def test_a_broken_lock_says_where(change, told):
     assert told in refused(change(write_lock(LOCK)))
+
+
+def test_a_broken_lock_says_to_delete_a_whole_entry():
+    """A `file` line that is deleted alone would stay away: what is pinned is not looked up again."""
+    with pytest.raises(ConfigError) as caught:
+        read_lock(write_lock(LOCK).replace("120", "-1"))
+    assert "the entry (a `model` line with all `file` lines below it)" in caught.value.hint
 
 
 def test_b102_an_image_by_tag_is_its_digest_or_nothing():

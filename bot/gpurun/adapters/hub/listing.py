@@ -8,12 +8,12 @@ from collections.abc import Iterable
 import msgspec
 
 from gpurun.domain.errors import HubUnavailable, PinNotFound
+from gpurun.domain.folder import is_safe_path
 from gpurun.domain.ids import Revision
 
 MAX_FILES = 10_000
 MAX_SMALL_FILE_BYTES = 10 * 1024 * 1024
 MAX_SMALL_TOTAL_BYTES = 50 * 1024 * 1024
-MAX_PATH_BYTES = 1024
 MAX_REF_CHARS = 250
 
 
@@ -105,10 +105,3 @@ def _check(entry: Entry, model_id: str) -> None:
             f"{entry.path} of {model_id} has {entry.size >> 20} MiB and is not in LFS, so the hub gives no SHA-256 for "
             f"it; at most {MAX_SMALL_FILE_BYTES >> 20} MiB are hashed by the bot."
         )
-
-
-def is_safe_path(path: str) -> bool:
-    """Relative, below its folder on every system, and printable."""
-    if len(path.encode("utf-8", "surrogatepass")) > MAX_PATH_BYTES or "\\" in path or not path.isprintable():
-        return False
-    return all(part not in {"", ".", ".."} for part in path.split("/"))

@@ -9,8 +9,9 @@ import pytest
 from pydantic import SecretStr
 
 from gpurun.adapters.hub import HuggingFaceHub
-from gpurun.adapters.hub.listing import Entry, is_safe_path, read_page
+from gpurun.adapters.hub.listing import Entry, read_page
 from gpurun.domain.errors import HubUnavailable, PinNotFound
+from gpurun.domain.folder import is_safe_path
 from gpurun.domain.ids import Revision
 from gpurun.domain.plan import ModelFile, ModelSpec
 from tests.fakes.hub.state import object_id
