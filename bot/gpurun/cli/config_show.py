@@ -12,10 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from gpurun.cli.paper import lay_out, paper
-from gpurun.cli.the_job import BrokenFile, config_of, file_on_disk, job_of, read_config
-from gpurun.cli.trouble import tell
-from gpurun.cli.validate import show_config_error
-from gpurun.domain.errors import UserError
+from gpurun.cli.the_file import file_on_disk, read_config
+from gpurun.cli.the_job import config_of, job_of, or_code
 from gpurun.domain.text import clean
 from gpurun.plan.origin import Setting, Source, settings_of
 
@@ -32,9 +30,9 @@ class Shown:
 
 def show_people(job: str, path: str | None) -> int:
     """A table on stdout. Exit code 0; 2 when the file cannot be used or has no such job."""
-    shown = _shown(job, path)
-    if shown is None:
-        return 2
+    shown = or_code("gpurun config show", lambda: _shown(job, path))
+    if isinstance(shown, int):
+        return shown
     console = paper()
     console.print(Text(f"{job} · {shown.file}", "bold"), soft_wrap=True)
     lay_out(console, _table(job, shown.settings, console))
@@ -43,25 +41,19 @@ def show_people(job: str, path: str | None) -> int:
 
 def show_json(job: str, path: str | None) -> int:
     """One JSON object on stdout. Exit code as `show_people`."""
-    shown = _shown(job, path)
-    if shown is None:
-        return 2
+    shown = or_code("gpurun config show", lambda: _shown(job, path))
+    if isinstance(shown, int):
+        return shown
     rows = [{"key": one.key, "value": one.value, "source": one.source, "line": one.line} for one in shown.settings]
     click.echo(json.dumps({"job": job, "file": str(shown.file), "settings": rows}, indent=2, ensure_ascii=False))
     return 0
 
 
-def _shown(job: str, path: str | None) -> Shown | None:
-    """None when the person has been told why there is nothing."""
-    try:
-        file = file_on_disk(path).file
-        raw = read_config(file)
-        return Shown(file=file, settings=settings_of(raw, job_of(config_of(raw, str(file)), job, str(file))))
-    except BrokenFile as error:
-        show_config_error(error.fault, error.text, error.path)
-    except UserError as error:
-        tell("gpurun config show", error)
-    return None
+def _shown(job: str, path: str | None) -> Shown:
+    """Raises BrokenFile and UserError."""
+    file = file_on_disk(path).file
+    raw = read_config(file)
+    return Shown(file=file, settings=settings_of(raw, job_of(config_of(raw, str(file)), job, str(file))))
 
 
 def _table(job: str, settings: tuple[Setting, ...], console: Console) -> Table:

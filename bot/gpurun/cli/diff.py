@@ -13,11 +13,10 @@ import click
 from gpurun.adapters.local import LocalForge
 from gpurun.cli.diff_screen import show
 from gpurun.cli.planning import At, Draft, LockElseHub, LockOnly, draft, look_at, the_hub
-from gpurun.cli.the_job import BrokenFile, config_of, file_on_disk, unknown_job
-from gpurun.cli.trouble import first_of_ours, tell
-from gpurun.cli.validate import show_config_error
+from gpurun.cli.the_file import file_on_disk
+from gpurun.cli.the_job import config_of, or_code, unknown_job
 from gpurun.domain.config import Job
-from gpurun.domain.errors import GpurunError, HubUnavailable, UserError
+from gpurun.domain.errors import HubUnavailable, UserError
 from gpurun.domain.ids import JobName
 from gpurun.plan.diff import Change, changes, needs_files
 
@@ -81,7 +80,7 @@ class Diff:
 
 def diff_people(wish: Wish) -> int:
     """Lines on stdout; the exit code: 0 when no plan differs, 1 when one does, 2 when there is none to compare."""
-    found = _found(wish)
+    found = or_code("gpurun diff", lambda: anyio.run(_diff, wish))
     if isinstance(found, int):
         return found
     show(found)
@@ -90,7 +89,7 @@ def diff_people(wish: Wish) -> int:
 
 def diff_json(wish: Wish) -> int:
     """One JSON object on stdout when there was something to compare. Exit code as `diff_people`."""
-    found = _found(wish)
+    found = or_code("gpurun diff", lambda: anyio.run(_diff, wish))
     if isinstance(found, int):
         return found
     same_commit, same_tree = found.a.at.sha == found.b.at.sha, found.a.at.tree == found.b.at.tree
@@ -116,21 +115,6 @@ def _told(one: JobDiff, *, same_commit: bool, same_tree: bool) -> dict[str, obje
     }
 
 
-def _found(wish: Wish) -> Diff | int:
-    """What differs, or the exit code when the person has been told why nothing could be compared."""
-    try:
-        return anyio.run(_diff, wish)
-    except BrokenFile as error:
-        show_config_error(error.fault, error.text, error.path)
-        return 2
-    except (GpurunError, BaseExceptionGroup) as error:
-        ours = first_of_ours(error)
-        if ours is None:
-            raise
-        tell("gpurun diff", ours)
-        return 2 if isinstance(ours, UserError) else 3
-
-
 async def _diff(wish: Wish) -> Diff:
     folder = file_on_disk(wish.path).folder
     forge = LocalForge(Path())
@@ -142,17 +126,17 @@ async def _diff(wish: Wish) -> Diff:
         jobs = config_of(at.config_text, f"{typed}:{at.file}").jobs if at.config_text is not None else {}
         sides.append(Side(typed=typed, at=at, jobs=jobs))
     a, b = sides
+    if a.at.config_text is None and b.at.config_text is None:
+        raise UserError(f"Neither {a.typed} nor {b.typed} has a {a.at.file}.")
     jobs_of_both = dict.fromkeys([*a.jobs, *b.jobs])
-    names = [_named(wish.job, tuple(jobs_of_both), a, b)] if wish.job is not None else list(jobs_of_both)
+    names = [_named(wish.job, tuple(jobs_of_both), a.at.file)] if wish.job is not None else list(jobs_of_both)
     return Diff(a=a, b=b, jobs=tuple([await _job(a, b, name) for name in names]))
 
 
-def _named(typed: str, jobs: tuple[str, ...], a: Side, b: Side) -> JobName:
+def _named(typed: str, jobs: tuple[str, ...], file: str) -> JobName:
     """Raises UserError."""
     if typed not in jobs:
-        if not a.jobs and not b.jobs:
-            raise UserError(f"Neither {a.typed} nor {b.typed} has a {a.at.file}.")
-        raise unknown_job(typed, jobs, a.at.file)
+        raise unknown_job(typed, jobs, file)
     return JobName(typed)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from gpurun.cli.the_job import file_on_disk
+from gpurun.cli.the_file import file_on_disk
 from gpurun.cli.validate import show_config_error
 from gpurun.domain.config import Config
 from gpurun.domain.errors import ConfigError

@@ -101,7 +101,7 @@ def init(print_only: bool) -> None:  # noqa: FBT001 (click passes flags like thi
 @click.argument("files", type=click.Path(path_type=Path, allow_dash=True), nargs=-1)
 def validate(files: tuple[Path, ...]) -> None:
     """Check FILES (default: the nearest .gpurun.yml above this folder; `-` for stdin) and say where they are wrong."""
-    from gpurun.cli.the_job import file_on_disk
+    from gpurun.cli.the_file import file_on_disk
     from gpurun.cli.validate import validate_file
 
     sys.exit(max([validate_file(file) for file in files or (file_on_disk(None).file,)]))
@@ -136,7 +136,7 @@ def lock(files: tuple[Path, ...], check: bool, upgrade: str | None) -> None:  # 
 @cli.command(
     epilog="Exit codes: 0 planned, 2 usage, config or a name that nothing pins, 3 the hub was needed and is silent."
 )
-@click.argument("job")
+@click.argument("job", shell_complete=jobs_at_tab)
 @click.option(
     "--commit",
     metavar="SHA|REF",
@@ -162,7 +162,7 @@ def plan(job: str, commit: str | None, path: str | None, as_json: bool) -> None:
 @cli.command(epilog="Exit codes: 0 no plan differs, 1 one does, 2 usage, config or a name that nothing pins.")
 @click.argument("a")
 @click.argument("b")
-@click.argument("job", required=False)
+@click.argument("job", required=False, shell_complete=jobs_at_tab)
 @click.option("--path", metavar="FOLDER", help=PATH_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def diff(a: str, b: str, job: str | None, path: str | None, as_json: bool) -> None:  # noqa: FBT001 (click passes flags like this)
@@ -186,7 +186,7 @@ def config() -> None:
 
 
 @config.command("show")
-@click.argument("job")
+@click.argument("job", shell_complete=jobs_at_tab)
 @click.option("--path", metavar="FOLDER", help=PATH_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def config_show(job: str, path: str | None, as_json: bool) -> None:  # noqa: FBT001 (click passes flags like this)

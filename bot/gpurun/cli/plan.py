@@ -15,11 +15,10 @@ from gpurun.adapters.local import LocalForge, LocalState
 from gpurun.cli.paper import paper
 from gpurun.cli.plan_screen import Row, line_of, plan_rows
 from gpurun.cli.planning import At, Draft, draft, look_at, model_files
-from gpurun.cli.the_job import BrokenFile, config_of, file_on_disk, job_of
-from gpurun.cli.trouble import first_of_ours, tell
-from gpurun.cli.validate import show_config_error
+from gpurun.cli.the_file import file_on_disk
+from gpurun.cli.the_job import config_of, job_of, or_code
 from gpurun.domain.config import Config, Job
-from gpurun.domain.errors import GpurunError, NotByPolicy, UserError
+from gpurun.domain.errors import NotByPolicy
 from gpurun.domain.ids import CommitSha, JobName
 from gpurun.domain.text import clean
 from gpurun.plan.digest import canonical, digest, result_key
@@ -58,7 +57,7 @@ class Planned:
 
 def plan_people(wish: Wish) -> int:
     """Lines on stdout. 0; 2 for a file or pin that cannot be used; 3 when the hub was needed and did not answer."""
-    planned = _planned(wish)
+    planned = or_code("gpurun plan", lambda: anyio.run(_plan, wish))
     if isinstance(planned, int):
         return planned
     console = paper()
@@ -75,7 +74,7 @@ def plan_people(wish: Wish) -> int:
 
 def plan_json(wish: Wish) -> int:
     """One JSON object on stdout when there is a plan. Exit code as `plan_people`."""
-    planned = _planned(wish)
+    planned = or_code("gpurun plan", lambda: anyio.run(_plan, wish))
     if isinstance(planned, int):
         return planned
     plan = planned.draft.plan
@@ -101,21 +100,6 @@ def _identity(planned: Planned) -> Iterator[Row]:
         yield "result key", result_key(planned.draft.plan)
     else:
         yield "digest", "not known: see above"
-
-
-def _planned(wish: Wish) -> Planned | int:
-    """The plan, or the exit code when the person has been told why there is none."""
-    try:
-        return anyio.run(_plan, wish)
-    except BrokenFile as error:
-        show_config_error(error.fault, error.text, error.path)
-        return 2
-    except (GpurunError, BaseExceptionGroup) as error:
-        ours = first_of_ours(error)
-        if ours is None:
-            raise
-        tell("gpurun plan", ours)
-        return 2 if isinstance(ours, UserError) else 3
 
 
 async def _plan(wish: Wish) -> Planned:

@@ -19,7 +19,8 @@ from gpurun.cli.interrupts import Interrupted, Interrupts, listening
 from gpurun.cli.leftovers import clear_leftovers, mark_ended
 from gpurun.cli.logs import keep_out_of_log, log_trouble_only
 from gpurun.cli.screen import JsonScreen, PeopleScreen, Screen
-from gpurun.cli.the_job import CONFIG_MAX_BYTES, BrokenFile, config_of, job_of, named_folder
+from gpurun.cli.the_file import named_folder
+from gpurun.cli.the_job import CONFIG_MAX_BYTES, BrokenFile, config_of, job_of
 from gpurun.cli.trouble import first_of_ours, tell
 from gpurun.cli.validate import show_config_error
 from gpurun.cli.who import who

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
+from gpurun.cli.trouble import first_of_ours, tell
+from gpurun.cli.validate import show_config_error
 from gpurun.command.parse import suggest
 from gpurun.domain.config import Config
-from gpurun.domain.errors import ConfigError, UserError
-from gpurun.domain.folder import CONFIG_NAME, config_path, typed_folder
+from gpurun.domain.errors import ConfigError, GpurunError, UserError
+from gpurun.domain.folder import CONFIG_NAME
 from gpurun.domain.ids import JobName
 from gpurun.plan.load import job_names, load
 
 CONFIG_MAX_BYTES = 64 * 1024
+
+T = TypeVar("T")
 
 
 class BrokenFile(UserError):
@@ -51,54 +53,16 @@ def unknown_job(typed: str, jobs: Sequence[str], path: str = CONFIG_NAME) -> Use
     return UserError(f"There is no job {typed!r} in {path}.{guess}", hint=f"Jobs: {', '.join(jobs)}.{elsewhere}")
 
 
-def named_folder(typed: str) -> str:
-    """From the top of the checkout, as `--path` names it; empty for the top. Raises UserError."""
-    if typed in (".", "./"):
-        return ""
+def or_code(command: str, work: Callable[[], T]) -> T | int:
+    """What the work gives, or the exit code when the person has been told why it gives nothing."""
     try:
-        return typed_folder(typed)
-    except ValueError as fault:
-        raise UserError(f"--path {typed} {fault}.", hint="It starts at the top: --path sub.") from fault
-
-
-@dataclass(frozen=True, slots=True)
-class FileOnDisk:
-    """A `.gpurun.yml` as it is now."""
-
-    folder: str
-    """That holds it, from the top of the checkout; empty for the top."""
-    file: Path
-    """By a short name."""
-
-
-def file_on_disk(typed: str | None) -> FileOnDisk:
-    """The file of that folder; None: the nearest one, from this folder up to the top, else the one at the top.
-
-    Without a checkout this folder is the top. Raises UserError for a folder that is none.
-    """
-    try:
-        here = Path.cwd()
-    except OSError:  # the folder was deleted under us
-        return FileOnDisk("", Path(CONFIG_NAME))
-    # a file in worktrees; git itself is not asked, starting it takes longer
-    top = next((one for one in (here, *here.parents) if (one / ".git").exists()), here)
-    folder = _nearest(here, top) if typed is None else named_folder(typed)
-    return FileOnDisk(folder, Path(os.path.relpath(top / config_path(folder), here)))
-
-
-def _nearest(here: Path, top: Path) -> str:
-    for folder in (here, *here.parents):
-        if (folder / CONFIG_NAME).is_file():
-            return "" if folder == top else folder.relative_to(top).as_posix()
-        if folder == top:
-            break
-    return ""
-
-
-def read_config(file: Path) -> bytes:
-    """Raises UserError."""
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        hint = "`--path` names the folder of another one." if isinstance(error, FileNotFoundError) else ""
-        raise UserError(f"{file} cannot be read: {error.strerror}.", hint=hint) from error
+        return work()
+    except BrokenFile as error:
+        show_config_error(error.fault, error.text, error.path)
+        return 2
+    except (GpurunError, BaseExceptionGroup) as error:
+        ours = first_of_ours(error)
+        if ours is None:
+            raise
+        tell(command, ours)
+        return 2 if isinstance(ours, UserError) else 3

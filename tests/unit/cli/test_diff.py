@@ -158,6 +158,8 @@ def test_no_file_at_a_commit(here, capsys, checkout, monkeypatch):
     assert "+ smoke: only in v1" in told
     assert diff(sha, sha, "smoke") == 2
     assert f"Neither {sha} nor {sha} has a .gpurun.yml." in capsys.readouterr().err
+    assert diff("v1", "v1", "--path", "typo") == 2
+    assert "Neither v1 nor v1 has a typo/.gpurun.yml." in capsys.readouterr().err
 
 
 def test_a_broken_file_is_shown_with_its_commit(here, capsys):

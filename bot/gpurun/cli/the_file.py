@@ -1,0 +1,65 @@
+"""Which `.gpurun.yml` of this disk is meant. The tab key waits for it, so nothing heavy is imported."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpurun.domain.errors import UserError
+from gpurun.domain.folder import CONFIG_NAME, config_path, typed_folder
+
+
+def named_folder(typed: str) -> str:
+    """From the top of the checkout, as `--path` names it; empty for the top. Raises UserError."""
+    if typed in (".", "./"):
+        return ""
+    try:
+        return typed_folder(typed)
+    except ValueError as fault:
+        raise UserError(f"--path {typed} {fault}.", hint="It starts at the top: --path sub.") from fault
+
+
+@dataclass(frozen=True, slots=True)
+class FileOnDisk:
+    """A `.gpurun.yml` as it is now."""
+
+    folder: str
+    """That holds it, from the top of the checkout; empty for the top."""
+    file: Path
+    """By a short name."""
+
+
+def file_on_disk(typed: str | None, start: Path | None = None) -> FileOnDisk:
+    """The file of that folder; None: the nearest one, from `start` up to the top, else the one at the top.
+
+    `start`: the current folder when there is none. Without a checkout it is the top. Raises UserError for a folder
+    that is none.
+    """
+    try:
+        cwd = Path.cwd()
+    except OSError:  # the folder was deleted under us
+        return FileOnDisk("", Path(CONFIG_NAME))
+    here = cwd if start is None else (cwd / start).resolve()
+    # a file in worktrees; git itself is not asked, starting it takes longer
+    top = next((one for one in (here, *here.parents) if (one / ".git").exists()), here)
+    folder = _nearest(here, top) if typed is None else named_folder(typed)
+    return FileOnDisk(folder, Path(os.path.relpath(top / config_path(folder), cwd)))
+
+
+def _nearest(here: Path, top: Path) -> str:
+    for folder in (here, *here.parents):
+        if (folder / CONFIG_NAME).is_file():
+            return "" if folder == top else folder.relative_to(top).as_posix()
+        if folder == top:
+            break
+    return ""
+
+
+def read_config(file: Path) -> bytes:
+    """Raises UserError."""
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        hint = "`--path` names the folder of another one." if isinstance(error, FileNotFoundError) else ""
+        raise UserError(f"{file} cannot be read: {error.strerror}.", hint=hint) from error
