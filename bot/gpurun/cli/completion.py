@@ -8,6 +8,8 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from gpurun.cli.the_file import file_on_disk
+
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_GPURUN_COMPLETE"
 MAX_BYTES = 64 * 1024
@@ -25,10 +27,10 @@ def script(shell: str) -> str:
 
 
 def complete_job(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Jobs of the checkout's `.gpurun.yml`, of the one that `--checkout` names when it does."""
+    """Jobs of the `.gpurun.yml` that the command would take, with the `--path` and `--checkout` that were typed."""
     try:
-        folder = context.params.get("checkout") or Path()
-        text = _file_above(Path(folder).absolute())
+        found = file_on_disk(context.params.get("path"), context.params.get("checkout"))
+        text = _text_of(found.file)
         return [CompletionItem(name) for name in job_names(text) if name.startswith(incomplete)]
     except Exception:  # noqa: BLE001 - a person is typing; a message would land in the line
         return []
@@ -55,12 +57,8 @@ def job_names(text: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _file_above(folder: Path) -> str:
-    for place in (folder, *folder.parents):
-        if (place / ".git").exists():
-            config = place / ".gpurun.yml"
-            if not config.is_file():  # opening a pipe would wait for ever
-                break
-            with config.open("rb") as file:
-                return file.read(MAX_BYTES).decode("utf-8", "replace")
-    return ""
+def _text_of(config: Path) -> str:
+    if not config.is_file():  # opening a pipe would wait for ever
+        return ""
+    with config.open("rb") as file:
+        return file.read(MAX_BYTES).decode("utf-8", "replace")

@@ -56,7 +56,7 @@ def test_another_shell_is_refused(capsys):
 @pytest.fixture
 def bash(tmp_path, checkout):
     """What bash offers for words, the last of which is being typed, in a checkout with FILE."""
-    folder = checkout({".gpurun.yml": FILE, "src/a.py": ""})
+    folder = checkout({".gpurun.yml": FILE, "src/a.py": "", "sub/.gpurun.yml": "jobs:\n  deep: {run: x}\n"})
     program = tmp_path / "bin" / "gpurun"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m gpurun "$@"\n')
@@ -88,8 +88,24 @@ def test_bash_completes_jobs_commands_and_options(bash):
     assert bash("gpurun", "run", "") == ["smoke", "sm2", "train"]
     assert bash("gpurun", "run", "sm") == ["smoke", "sm2"]
     assert bash("gpurun", "run", "--checkout", "..", "tr") == ["train"]
+    for words in (("plan",), ("config", "show"), ("diff", "HEAD", "HEAD")):
+        assert bash("gpurun", *words, "sm") == ["smoke", "sm2"]
     assert "validate" in bash("gpurun", "va")
     assert "--json" in bash("gpurun", "run", "--j")
+
+
+def test_jobs_are_those_of_the_file_that_the_command_would_take(bash):
+    assert bash("gpurun", "run", "", place="sub") == ["deep"]
+    assert bash("gpurun", "plan", "--path", "sub", "") == ["deep"]
+    assert bash("gpurun", "run", "--path", ".", "tr", place="sub") == ["train"]
+    assert bash("gpurun", "run", "--checkout", "../sub", "") == ["deep"]
+    assert bash("gpurun", "run", "--path", "../..", "") == []
+
+
+def test_the_tab_key_loads_nothing_heavy():
+    program = "import sys, gpurun.cli.completion; print({'pydantic', 'yaml', 'anyio'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert done.stdout.decode().strip() == "set()"
 
 
 def context(folder):
