@@ -83,7 +83,12 @@ def _places(files: Iterable[Path]) -> tuple[Place, ...]:
 
 
 def _beside(file: Path) -> Path:
-    return file.with_name(CONFIG_NAME) if file.name == LOCK_NAME else file
+    """Another file would take the pins of the `.gpurun.yml` beside it out of their lock. Raises Unusable."""
+    if file.name not in {CONFIG_NAME, LOCK_NAME}:
+        click.echo(f"gpurun lock: {file} is not called {CONFIG_NAME}, and {LOCK_NAME} stands for that one.", err=True)
+        click.echo(f"Name a {CONFIG_NAME}, or the {LOCK_NAME} beside it.", err=True)
+        raise Unusable
+    return file.with_name(CONFIG_NAME)
 
 
 def _place(file: Path) -> Place:

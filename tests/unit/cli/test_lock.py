@@ -329,6 +329,19 @@ def test_files_are_named_by_themselves_or_by_their_lock(place, registry, hub, tm
     assert capsys.readouterr().out.count("pins everything") == 2
 
 
+def test_a_file_of_another_name_takes_no_pins_away(place, registry, hub, capsys):
+    registry.push("org/app", "1.2")
+    hub.add_model("acme/tiny", FILES)
+    file = place(ONE)
+    assert lock() == 0
+    before = file.read_bytes()
+    Path("b.yml").write_text(ALL_PINNED.format())
+    for words in (["b.yml"], [".gpurun.yml", "b.yml"], ["--check", "b.yml"]):
+        assert lock(*words) == 2
+        assert "b.yml is not called .gpurun.yml" in capsys.readouterr().err
+    assert file.read_bytes() == before
+
+
 def test_a_link_is_followed_and_permissions_stay(place, registry, hub, tmp_path):
     registry.push("org/app", "1.2")
     hub.add_model("acme/tiny", FILES)
