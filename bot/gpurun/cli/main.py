@@ -107,7 +107,10 @@ def validate(files: tuple[Path, ...]) -> None:
     sys.exit(max([validate_file(file) for file in files or (file_on_disk(None).file,)]))
 
 
-@cli.command()
+@cli.command(
+    epilog="Exit codes: 0 pinned, 1 `--check` found a pin that is missing or not needed, 2 usage, config or a pin that "
+    "does not exist, 3 a registry or the hub is silent."
+)
 @click.argument("files", type=click.Path(path_type=Path), nargs=-1)
 @click.option("--check", is_flag=True, help="Write nothing and ask nobody; exit 1 when a pin is missing or not needed.")
 @click.option(
@@ -134,7 +137,8 @@ def lock(files: tuple[Path, ...], check: bool, upgrade: str | None) -> None:  # 
 
 
 @cli.command(
-    epilog="Exit codes: 0 planned, 2 usage, config or a name that nothing pins, 3 the hub was needed and is silent."
+    epilog="Exit codes: 0 planned, 2 usage, config or a name that nothing pins, 3 git failed, or the hub was needed and "
+    "is silent."
 )
 @click.argument("job", shell_complete=jobs_at_tab)
 @click.option(
@@ -159,7 +163,10 @@ def plan(job: str, commit: str | None, path: str | None, as_json: bool) -> None:
         sys.exit(130)
 
 
-@cli.command(epilog="Exit codes: 0 no plan differs, 1 one does, 2 usage, config or a name that nothing pins.")
+@cli.command(
+    epilog="Exit codes: 0 no plan differs, 1 one does or a job is only in one commit, 2 usage, config or a name that "
+    "nothing pins, 3 git failed."
+)
 @click.argument("a")
 @click.argument("b")
 @click.argument("job", required=False, shell_complete=jobs_at_tab)
