@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Protocol
 
 from gpurun.adapters.local import LocalForge
 from gpurun.adapters.local.checkout import LocalState
+from gpurun.cli.the_file import file_on_disk
 from gpurun.cli.the_job import CONFIG_MAX_BYTES
 from gpurun.domain.config import Job
 from gpurun.domain.errors import ConfigError, HubUnavailable, UserError
@@ -17,7 +19,15 @@ from gpurun.domain.ids import CommitSha, JobName, TreeSha
 from gpurun.domain.lock import Lock
 from gpurun.domain.plan import ModelPin, ModelSpec, Plan
 from gpurun.domain.run import Pins
-from gpurun.plan.lock import LOCK_NAME, MAX_LOCK_BYTES, pinned, read_lock, require_same_files
+from gpurun.plan.lock import (
+    LOCK_NAME,
+    MAX_LOCK_BYTES,
+    Unpinned,
+    lock_again,
+    pinned,
+    read_lock,
+    require_same_files,
+)
 from gpurun.plan.locked import files_of, pin_of, small_files
 from gpurun.plan.resolve import build
 
@@ -78,7 +88,11 @@ async def draft(at: At, name: JobName, job: Job, files: ModelFiles) -> Draft:
     lock = at.lock if job.needs_lock else Lock()
     if isinstance(lock, UserError):
         raise lock
-    wanted = pinned(job, lock, folder=at.folder)
+    try:
+        wanted = pinned(job, lock, folder=at.folder)
+    except Unpinned as error:
+        error.hint = lock_again(_from_here(at))
+        raise
     models: list[ModelPin] = []
     unlisted: list[ModelSpec] = []
     trouble: HubUnavailable | None = None
@@ -157,6 +171,13 @@ async def the_hub() -> AsyncIterator[Known]:
 
     async with open_sources(read_settings()) as sources:
         yield sources.hub
+
+
+def _from_here(at: At) -> str:
+    """The folder of the file as `gpurun lock` takes it in the current folder; empty where it finds it by itself."""
+    if file_on_disk(None).folder == at.folder:
+        return ""
+    return os.path.relpath(at.state.top / at.folder)
 
 
 def _pin_of_lock(spec: ModelSpec, lock: Lock) -> ModelPin | None:

@@ -65,7 +65,7 @@ class PinnedJob:
 
 
 def lock_again(folder: str) -> str:
-    """What to do for a file that lies in that folder, from the top of the repository."""
+    """What to do for a file that lies in that folder, seen from where the command is typed: mostly the top."""
     return f"Run `gpurun lock{f' {config_path(folder)}' if folder else ''}` and commit the file."
 
 

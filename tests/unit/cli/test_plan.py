@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -220,10 +221,17 @@ def test_another_folder_is_a_part_of_the_plan(here, capsys):
     assert "--path ../sub is no folder inside the repository." in capsys.readouterr().err
 
 
-def test_what_is_said_of_another_folder_names_it(here, capsys):
+def test_what_is_said_of_another_folder_names_it(here, capsys, monkeypatch):
     here({"sub/.gpurun.yml": NAMES})
     assert plan("smoke", "--path", "sub") == 2
     assert "Run `gpurun lock sub/.gpurun.yml` and commit the file.\n" in capsys.readouterr().err
+    monkeypatch.chdir("sub")
+    assert plan("smoke") == 2
+    assert "Run `gpurun lock` and commit the file.\n" in capsys.readouterr().err
+    Path("../other").mkdir()
+    monkeypatch.chdir("../other")
+    assert plan("smoke", "--path", "sub") == 2
+    assert "Run `gpurun lock ../sub/.gpurun.yml` and commit the file.\n" in capsys.readouterr().err
     here({"sub/.gpurun.yml": NAMES, "sub/.gpurun.lock": "{"})
     assert plan("smoke", "--path", "sub") == 2
     assert "gpurun plan: sub/.gpurun.lock:1:1: this line is no JSON object" in capsys.readouterr().err
