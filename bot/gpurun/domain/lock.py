@@ -25,7 +25,7 @@ class LockedImage:
     """As it is written there."""
     pin: ImagePin
     locked_on: str
-    """The day on which the pin was last seen to be there, `2026-12-01` (UTC)."""
+    """The day on which the pin was written, `2026-12-01` (UTC)."""
 
     @property
     def image(self) -> ImageRef:
