@@ -137,8 +137,8 @@ def lock(files: tuple[Path, ...], check: bool, upgrade: str | None) -> None:  # 
 
 
 @cli.command(
-    epilog="Exit codes: 0 planned, 2 usage, config or a name that nothing pins, 3 git failed, or the hub was needed and "
-    "is silent."
+    epilog="Exit codes: 0 planned, 2 usage, config or a name that nothing pins, 3 git failed, or the hub was needed "
+    "and is silent."
 )
 @click.argument("job", shell_complete=jobs_at_tab)
 @click.option(
