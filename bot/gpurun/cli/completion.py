@@ -9,10 +9,10 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from gpurun.cli.the_file import file_on_disk
+from gpurun.plan.source import MAX_BYTES
 
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_GPURUN_COMPLETE"
-MAX_BYTES = 64 * 1024
 
 _JOB = re.compile(r"""(?P<indent> +|\t*)(?P<quote>["']?)(?P<name>[a-z0-9][a-z0-9._-]{0,62})(?P=quote)\s*:(?:\s|$)""")
 

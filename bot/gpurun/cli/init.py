@@ -10,9 +10,9 @@ import click
 from gpurun.adapters.local.checkout import Checkout
 from gpurun.cli.trouble import tell
 from gpurun.domain.errors import GpurunError, UserError
+from gpurun.domain.folder import CONFIG_NAME
 from gpurun.plan.starter import Guess, doubts, guess, rows, whole_file
 
-CONFIG = ".gpurun.yml"
 DOTENV = ".env"
 _NEXT = (
     ("gpurun validate", "says whether the file can be used"),
@@ -38,7 +38,7 @@ def write_starter(folder: Path) -> int:
     try:
         found, checkout = anyio.run(_look, folder)
         top = anyio.run(checkout.top)
-        _write(top / CONFIG, whole_file(found))
+        _write(top / CONFIG_NAME, whole_file(found))
         is_ignored = anyio.run(checkout.ignores, DOTENV)
     except GpurunError as error:
         tell("gpurun init", error)
@@ -69,7 +69,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _summary(found: Guess, top: Path, *, ignores_dotenv: bool) -> str:
-    lines = [f"Wrote {top / CONFIG} with the job `smoke`:", ""]
+    lines = [f"Wrote {top / CONFIG_NAME} with the job `smoke`:", ""]
     before = ""
     for name, value in rows(found):
         lines.append(f"  {'' if name == before else name:<10}{value}")

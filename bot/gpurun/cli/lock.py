@@ -16,7 +16,7 @@ from gpurun.domain.errors import ConfigError
 from gpurun.domain.folder import CONFIG_NAME
 from gpurun.domain.lock import Lock
 from gpurun.plan.load import check
-from gpurun.plan.lock import LOCK_NAME, read_lock
+from gpurun.plan.lock import LOCK_NAME, and_all, read_lock
 from gpurun.plan.relock import difference, jobs_that_want
 
 ALL_JOBS = ""
@@ -70,7 +70,7 @@ def check_locks(files: Iterable[Path]) -> int:
 def _faults(place: Place) -> list[str]:
     found = difference(place.config, place.lock)
     missing = [
-        f"{place.lock_file} does not pin {name}, which {_and(jobs_that_want(name, place.config))} needs."
+        f"{place.lock_file} does not pin {name}, which {and_all(jobs_that_want(name, place.config))} needs."
         for name in found.missing
     ]
     return missing + [f"{place.lock_file} pins {name}, which no job needs." for name in found.unneeded]
@@ -128,7 +128,3 @@ def _lock(file: Path) -> Lock:
         click.echo(f"{file}:{fault.line}: {fault.message.rstrip('.')}.", err=True)
         click.echo(fault.hint, err=True)
         raise Unusable from fault
-
-
-def _and(names: tuple[str, ...]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -11,7 +11,6 @@ from typing import Protocol
 from gpurun.adapters.local import LocalForge
 from gpurun.adapters.local.checkout import LocalState
 from gpurun.cli.the_file import file_on_disk
-from gpurun.cli.the_job import CONFIG_MAX_BYTES
 from gpurun.domain.config import Job
 from gpurun.domain.errors import ConfigError, HubUnavailable, UserError
 from gpurun.domain.folder import beside, config_path
@@ -30,6 +29,7 @@ from gpurun.plan.lock import (
 )
 from gpurun.plan.locked import files_of, pin_of, small_files
 from gpurun.plan.resolve import build
+from gpurun.plan.source import MAX_BYTES as CONFIG_MAX_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

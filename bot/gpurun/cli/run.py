@@ -20,7 +20,7 @@ from gpurun.cli.leftovers import clear_leftovers, mark_ended
 from gpurun.cli.logs import keep_out_of_log, log_trouble_only
 from gpurun.cli.screen import JsonScreen, PeopleScreen, Screen
 from gpurun.cli.the_file import named_folder
-from gpurun.cli.the_job import CONFIG_MAX_BYTES, BrokenFile, config_of, job_of
+from gpurun.cli.the_job import BrokenFile, config_of, job_of
 from gpurun.cli.trouble import first_of_ours, tell
 from gpurun.cli.validate import show_config_error
 from gpurun.cli.who import who
@@ -32,6 +32,7 @@ from gpurun.domain.run import Verdict
 from gpurun.flow.engine_run import ASK_FOR_LESS
 from gpurun.flow.request import LocalRequest, request_run
 from gpurun.plan.load import load
+from gpurun.plan.source import MAX_BYTES as CONFIG_MAX_BYTES
 from gpurun.ports.provider import SaysWhyNot
 from gpurun.report.terminal import no_run_result
 from gpurun.settings import Settings

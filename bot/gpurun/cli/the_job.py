@@ -14,8 +14,6 @@ from gpurun.domain.folder import CONFIG_NAME
 from gpurun.domain.ids import JobName
 from gpurun.plan.load import job_names, load
 
-CONFIG_MAX_BYTES = 64 * 1024
-
 T = TypeVar("T")
 
 

@@ -9,6 +9,7 @@ import click
 
 from gpurun.domain.config import Config
 from gpurun.domain.errors import ConfigError
+from gpurun.domain.folder import CONFIG_NAME
 from gpurun.plan.load import check, explain
 
 STDIN = Path("-")
@@ -44,4 +45,4 @@ def show_config_error(error: ConfigError, text: bytes | str | None, file: str) -
         click.echo(f"{file}: {error.message}", err=True)
         click.echo(error.hint, err=True)
     else:
-        click.echo(explain(error, text).replace(".gpurun.yml", file, 1), err=True)
+        click.echo(explain(error, text).replace(CONFIG_NAME, file, 1), err=True)

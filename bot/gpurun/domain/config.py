@@ -138,8 +138,8 @@ class LimitKeys(_Part):
     """What stops the job."""
 
     max_duration: Duration | None = Field(default=None, examples=["20m"])
-    """The longest time from the start of `setup` to the end of `run`: `90s`, `30m` or `2h`. Without it: `30m`.
-    A command that does not end at SIGTERM gets 20 s more."""
+    """The longest time from the start of `setup` to the end of `run`: `90s`, `30m` or `2h`. Without it: that of its
+    `kind`. A command that does not end at SIGTERM gets 20 s more."""
 
 
 class TriggerKeys(_Part):

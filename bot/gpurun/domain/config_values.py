@@ -29,9 +29,10 @@ PROVIDERS_PLANNED = ("runpod", "vast", "lambda_cloud", "digitalocean", "paperspa
 
 KIND_NAMES = ("verify", "batch", "train")
 MAX_RETRY_ATTEMPTS = 5
+MODEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+"""`organisation/name` on the hub."""
 
 _HEX40 = re.compile(r"[0-9a-f]{40}")
-_MODEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
 
 
@@ -75,7 +76,7 @@ def _image(text: str) -> ImageRef | ImageTag:
 
 
 def _model_id(text: str) -> str:
-    if not _MODEL_ID.fullmatch(text):
+    if not MODEL_ID.fullmatch(text):
         raise ValueError(f"{quoted(text)} is no model. Write organisation/name, as in its address on the hub")
     return text
 
@@ -234,7 +235,7 @@ NameInList = Annotated[JobName, _read(_job_name), _any_text(pattern=_A_NAME, max
 Image = Annotated[ImageRef | ImageTag, _read(_image), _any_text(pattern=r"^[A-Za-z0-9][^\s@]*(@sha256:[0-9a-f]{64})?$")]
 Text = Annotated[str, _read(str), _any_text()]
 Shell = Annotated[str, _read(_shell), _any_text(pattern=r"\S")]
-ModelId = Annotated[str, _read(_model_id), _schema("string", pattern=f"^{_MODEL_ID.pattern}$")]
+ModelId = Annotated[str, _read(_model_id), _schema("string", pattern=f"^{MODEL_ID.pattern}$")]
 ModelRevision = Annotated[
     Revision | HubRef, _read(_revision), _any_text(pattern="^[A-Za-z0-9][A-Za-z0-9._/-]*$", maxLength=200)
 ]

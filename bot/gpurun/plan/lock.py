@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from gpurun.domain.config import Job
+from gpurun.domain.config_values import MODEL_ID
 from gpurun.domain.errors import ConfigError, PinNotFound
 from gpurun.domain.folder import config_path, is_safe_path
 from gpurun.domain.ids import HubRef, ImageRef, ImageTag, Revision
@@ -32,8 +33,6 @@ _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _BLOB = re.compile(r"[0-9a-f]{40}")
-_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
-"""As in `.gpurun.yml`: ids are shown to people as they stand here."""
 _MERGE_MARK = re.compile(r"^(?:<{7}|={7}|>{7})", re.MULTILINE)
 _KEYS = {
     "gpurun_lock": {"gpurun_lock"},
@@ -49,7 +48,7 @@ class Unpinned(PinNotFound):
     def __init__(self, images: tuple[ImageTag, ...], models: tuple[tuple[str, HubRef], ...], *, folder: str) -> None:
         names = [f"the image {image}" for image in images] + [f"the model {model} at {ref}" for model, ref in models]
         are = "is" if len(names) == 1 else "are"
-        told = _and(names)
+        told = and_all(names)
         super().__init__(f"{told[0].upper()}{told[1:]} {are} not pinned, and can move.", hint=lock_again(folder))
         self.images = images
         self.models = models
@@ -262,7 +261,7 @@ def _model(entry: dict[str, Any], number: int) -> LockedModel:
     except PinNotFound:
         _wrong(number, "`ref` is no branch or tag")
     return LockedModel(
-        id=_field(entry, "model", _MODEL, number),
+        id=_field(entry, "model", MODEL_ID, number),
         ref=ref,
         revision=Revision(_field(entry, "revision", _BLOB, number)),
         locked_on=_field(entry, "locked_on", _DAY, number),
@@ -320,5 +319,6 @@ def _revision(id: str, ref: Revision | HubRef, lock: Lock) -> Revision | None:
     return entry.revision if entry is not None else None
 
 
-def _and(names: list[str]) -> str:
+def and_all(names: Sequence[str]) -> str:
+    """`a, b and c`, of at least one."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
