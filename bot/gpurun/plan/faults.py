@@ -119,22 +119,27 @@ def whole_sentence(error: ConfigError) -> ConfigError:
     return type(error)(error.message + stop, line=error.line, column=error.column, hint=error.hint)
 
 
-def without_value(node: Node, key: Node) -> Iterator[Fault]:
-    """Keys and items at which nothing is written."""
+def without_value(node: Node, key: Node, above: Node | None = None) -> Iterator[Fault]:
+    """Keys and items at which nothing is written. `above`: the key of the table that `key` is in."""
     match node:
         case Text(value, is_null=True):
-            yield Fault(node if value else key, partial(_no_value, key))
+            hint = _NO_JOB if isinstance(above, Text) and above.value == "jobs" else _NO_TEXT
+            yield Fault(node if value else key, partial(_no_value, key, hint))
         case Items(items):
             for item in items:
                 yield from without_value(item, key)
         case Table(entries):
             for name, inner in entries:
-                yield from without_value(inner, name)
+                yield from without_value(inner, name, key)
 
 
-def _no_value(key: Node, at: Node) -> ConfigError:
+_NO_TEXT = 'Write "" for an empty text, or delete the line.'
+_NO_JOB = "Write the keys of the job below it, `image` and `run` at least, or delete the line."
+
+
+def _no_value(key: Node, hint: str, at: Node) -> ConfigError:
     what = _shown(key.value) if isinstance(key, Text) else "this item"
-    return fault_at(at, f"{what} has no value", 'Write "" for an empty text, or delete the line.')
+    return fault_at(at, f"{what} has no value", hint)
 
 
 def faults(exc: ValidationError, root: Table, *, under: tuple[str, ...] = ()) -> Iterator[Fault]:
@@ -159,7 +164,13 @@ _TOP = Text("", is_null=False, line=1, column=1)
 
 
 def _wrong(detail: ErrorDetails, path: tuple[int | str, ...], at: Node) -> ConfigError:
-    return fault_at(at, *_sentences(detail, _shown(_name(path)) if path else ""))
+    message, hint = _sentences(detail, _shown(_name(path)) if path else "")
+    match detail["type"], path[-2:]:
+        case "model_type", ("models", int()):
+            hint = "Write `{id: organisation/name}`."
+        case "tuple_type", (_, "secrets") if path[0] != "policy":
+            hint = "Write the names only, `[NAME]`: values do not belong in this file."
+    return fault_at(at, message, hint)
 
 
 def _sentences(detail: ErrorDetails, name: str) -> tuple[str, str]:
@@ -204,6 +215,8 @@ def _unknown_key(key: str, level: str, at: Node) -> ConfigError:
     elsewhere = next((place for place, keys in PLANNED_KEYS.items() if key in keys), "")
     meant = "" if elsewhere else _close(key, allowed) or _MEANT.get(_close(key, _MEANT, cutoff=0.8))
     more = f", and `{key}` under {_PLACES[elsewhere]} is not in this version" if elsewhere else ""
+    if level != "file" and key in _KEYS["file"]:
+        more = ", which belongs at the top level of the file"
     return ConfigError(
         f"unknown key {_shown(key)}" + (f"; did you mean `{meant}`?" if meant else more),
         line=at.line,
