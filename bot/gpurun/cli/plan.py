@@ -111,7 +111,7 @@ async def _plan(wish: Wish) -> Planned:
     config = config_of(at.config_text, at.file)
     name = job_of(config, wish.job, at.file)
     job = config.jobs[name]
-    async with model_files(job) as files:
+    async with model_files(job, at) as files:
         drafted = await draft(at, name, job, files)
     await forge.require_whole(sha, job.skipped())
     return Planned(at=at, job=job, draft=drafted, notes=(*notes, *_notes(drafted, config, name)))

@@ -22,7 +22,6 @@ from gpurun.plan.lock import (
     LOCK_NAME,
     MAX_LOCK_BYTES,
     Unpinned,
-    lock_again,
     pinned,
     read_lock,
     require_same_files,
@@ -91,7 +90,7 @@ async def draft(at: At, name: JobName, job: Job, files: ModelFiles) -> Draft:
     try:
         wanted = pinned(job, lock, folder=at.folder)
     except Unpinned as error:
-        error.hint = lock_again(_from_here(at))
+        error.locked_in(from_here(at.state, at.folder))
         raise
     models: list[ModelPin] = []
     unlisted: list[ModelSpec] = []
@@ -130,6 +129,8 @@ class LockThenHub:
     """The lock with the hashes of small files that were fetched before; the hub only when that is not all."""
 
     hub: Known
+    folder: str
+    """That holds the lock, from the current folder."""
 
     async def pin(self, spec: ModelSpec, lock: Lock) -> ModelPin | None:
         entry = files_of(spec, lock)
@@ -139,7 +140,7 @@ class LockThenHub:
             if all(file.sha256 for file in pin.files):
                 return pin
         pin = await self.hub.resolve(spec)
-        require_same_files(lock, pin)
+        require_same_files(lock, pin, folder=self.folder)
         return pin
 
 
@@ -154,13 +155,13 @@ class LockElseHub:
 
 
 @asynccontextmanager
-async def model_files(job: Job) -> AsyncIterator[ModelFiles]:
-    """For one job. What can reach a network is loaded only for jobs that have models."""
+async def model_files(job: Job, at: At) -> AsyncIterator[ModelFiles]:
+    """For one job there. What can reach a network is loaded only for jobs that have models."""
     if not job.models:
         yield LockOnly()
         return
     async with the_hub() as hub:
-        yield LockThenHub(hub)
+        yield LockThenHub(hub, from_here(at.state, at.folder))
 
 
 @asynccontextmanager
@@ -173,11 +174,11 @@ async def the_hub() -> AsyncIterator[Known]:
         yield sources.hub
 
 
-def _from_here(at: At) -> str:
-    """The folder of the file as `gpurun lock` takes it in the current folder; empty where it finds it by itself."""
-    if file_on_disk(None).folder == at.folder:
+def from_here(state: LocalState, folder: str) -> str:
+    """As `gpurun lock` takes it in the current folder; empty where it finds the file there by itself."""
+    if file_on_disk(None).folder == folder:
         return ""
-    return os.path.relpath(at.state.top / at.folder)
+    return os.path.relpath(state.top / folder)
 
 
 def _pin_of_lock(spec: ModelSpec, lock: Lock) -> ModelPin | None:

@@ -76,7 +76,7 @@ class Resolver:
         try:
             return await self._resolve(run, job, pin)
         except PinNotFound as error:
-            raise told_with_day(error, pin, run.pins.lock or Lock()) from error
+            raise told_with_day(error, pin, run.pins.lock or Lock(), folder=run.folder) from error
 
     async def _resolve(self, run: Run, job: Job, pin: Pin) -> Pinned:
         match pin:
@@ -93,7 +93,7 @@ class Resolver:
                 model = await edges.call(
                     failpoints.RUN_MODEL, lambda: self._s.hub.resolve(spec), timeout_s=FETCH_TIMEOUT_S
                 )
-                require_same_files(run.pins.lock or Lock(), model)
+                require_same_files(run.pins.lock or Lock(), model, folder=run.folder)
                 return lambda pins: replace(pins, models=(*pins.models, model))
             case _:
                 assert_never(pin)
@@ -239,7 +239,7 @@ def _why_refused(error: GpurunError) -> Change:
 
 
 def _sentences(error: UserError) -> str:
-    return f"{error.message} {error.hint}".strip()
+    return f"{error.message} {error.hint}".strip().replace("\n", " ")
 
 
 def _fault(error: ConfigError, folder: str) -> Fault:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
@@ -15,7 +16,7 @@ from typing import Any, NoReturn
 from gpurun.domain.config import Job
 from gpurun.domain.config_values import MODEL_ID
 from gpurun.domain.errors import ConfigError, PinNotFound
-from gpurun.domain.folder import config_path, is_safe_path
+from gpurun.domain.folder import beside, config_path, is_safe_path
 from gpurun.domain.ids import HubRef, ImageRef, ImageTag, Revision
 from gpurun.domain.lock import ImagePin, Lock, LockedFile, LockedImage, LockedModel
 from gpurun.domain.plan import ModelPin, ModelSpec
@@ -27,7 +28,6 @@ MAX_LOCK_BYTES = 2 * 1024 * 1024
 """Some 10,000 files of models."""
 MAX_FILE_BYTES = 2**50
 """Of one file of a model: a PiB."""
-UPGRADE = "`gpurun lock --upgrade` pins what the name in `.gpurun.yml` stands for now."
 
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -49,9 +49,14 @@ class Unpinned(PinNotFound):
         names = [f"the image {image}" for image in images] + [f"the model {model} at {ref}" for model, ref in models]
         are = "is" if len(names) == 1 else "are"
         told = and_all(names)
-        super().__init__(f"{told[0].upper()}{told[1:]} {are} not pinned, and can move.", hint=lock_again(folder))
+        super().__init__(f"{told[0].upper()}{told[1:]} {are} not pinned, and can move.")
         self.images = images
         self.models = models
+        self.locked_in(folder)
+
+    def locked_in(self, folder: str) -> None:
+        """The hint for a file in that folder, seen from where the command is typed."""
+        self.hint = f"{lock_again(folder)}\n{_without_lock(self.images, self.models, folder)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +70,29 @@ class PinnedJob:
 
 def lock_again(folder: str) -> str:
     """What to do for a file that lies in that folder, seen from where the command is typed: mostly the top."""
-    return f"Run `gpurun lock{f' {config_path(folder)}' if folder else ''}` and commit the file."
+    return f"Run `{_command(folder)}` and commit `{beside(folder, LOCK_NAME)}`."
+
+
+def lock_upgraded(folder: str) -> str:
+    """What to do about a pin that does not hold any more; the folder as for `lock_again`."""
+    return f"`{_command(folder, '--upgrade')}` pins what the name in `{config_path(folder)}` stands for now."
+
+
+def _command(folder: str, *options: str) -> str:
+    """It is pasted, and whoever opens a pull request chooses the name of the folder."""
+    return " ".join(["gpurun lock", *([shlex.quote(config_path(folder))] if folder else []), *options])
+
+
+def _without_lock(images: tuple[ImageTag, ...], models: tuple[tuple[str, HubRef], ...], folder: str) -> str:
+    """What to write instead of names that can move. A digest is not looked up: a refusal waits for nobody."""
+    ways = [
+        f"`image: {image.name}@sha256:<digest>` (`docker buildx imagetools inspect {image.name}:{image.tag}` prints "
+        "the digest)"
+        for image in images
+    ]
+    if models:
+        ways.append(f"`revision: <commit>` for {and_all([model for model, _ in models])} (40 hex digits, from the hub)")
+    return f"Or write in `{config_path(folder)}` what cannot move: {and_all(ways)}."
 
 
 def pinned(job: Job, lock: Lock, *, folder: str = "") -> PinnedJob:
@@ -105,8 +132,8 @@ def without_files(lock: Lock) -> Lock:
     return replace(lock, models=tuple(replace(model, files=()) for model in lock.models))
 
 
-def require_same_files(lock: Lock, pin: ModelPin) -> None:
-    """The hub must list what the lock has seen. Raises: PinNotFound."""
+def require_same_files(lock: Lock, pin: ModelPin, *, folder: str = "") -> None:
+    """The hub must list what the lock has seen. `folder`: as for `lock_again`. Raises: PinNotFound."""
     for entry in lock.models:
         if (entry.id, entry.revision) != (pin.id, pin.revision) or not entry.files:
             continue
@@ -117,7 +144,8 @@ def require_same_files(lock: Lock, pin: ModelPin) -> None:
             raise PinNotFound(
                 f"The hub lists {quoted(odd[0])} of {pin.id} at {pin.revision} otherwise than `{LOCK_NAME}` of "
                 f"{entry.locked_on}.",
-                hint="A commit never changes, so one of the two is wrong. `gpurun lock --upgrade` believes the hub.",
+                hint="A commit never changes, so one of the two is wrong. "
+                f"`{_command(folder, '--upgrade')}` believes the hub.",
             )
 
 

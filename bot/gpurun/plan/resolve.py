@@ -10,7 +10,7 @@ from gpurun.domain.ids import CommitSha, ImageRef, JobName, RepoName
 from gpurun.domain.lock import Lock
 from gpurun.domain.plan import ModelSpec, Plan
 from gpurun.domain.run import Pins
-from gpurun.plan.lock import UPGRADE, pinned, with_day
+from gpurun.plan.lock import lock_upgraded, pinned, with_day
 
 MAX_LISTED_BYTES = 3 * 1024 * 1024
 """Names and hashes of all model files of a job: a plan is one row, and the agent takes 4 MiB at a time."""
@@ -64,15 +64,16 @@ def missing_pins(job: Job, pins: Pins, *, folder: str = "") -> tuple[Pin, ...]:
     return tuple(missing)
 
 
-def told_with_day(error: PinNotFound, pin: Pin, lock: Lock) -> PinNotFound:
-    """A pin of the lock that does not hold any more, with the day on which it did."""
+def told_with_day(error: PinNotFound, pin: Pin, lock: Lock, *, folder: str = "") -> PinNotFound:
+    """A pin of the lock in that folder that does not hold any more, with the day on which it did."""
     match pin:
         case ConfirmImage(image):
-            return with_day(error, next((one for one in lock.images if one.image == image), None), hint=UPGRADE)
+            image_entry = next((one for one in lock.images if one.image == image), None)
+            return with_day(error, image_entry, hint=lock_upgraded(folder))
         case ResolveModel(spec):
             wanted = spec.id, spec.revision
             entry = next((one for one in lock.models if (one.id, one.revision) == wanted), None)
-            return with_day(error, entry, hint=UPGRADE)
+            return with_day(error, entry, hint=lock_upgraded(folder))
         case FetchCommit() | ReadLock():
             return error
 

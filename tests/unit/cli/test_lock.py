@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpurun.cli.main import cli
-from gpurun.plan.lock import UPGRADE, read_lock, write_lock
+from gpurun.plan.lock import read_lock, write_lock
 from tests.fakes.hub import FakeHub
 from tests.fakes.registry import FakeRegistry
 
@@ -139,6 +139,16 @@ def test_upgrade_moves_what_moved_and_leaves_the_rest_as_it_was(place, registry,
     assert read_lock(file.read_bytes()).images[0].locked_on != "2026-01-02"
 
 
+def test_upgrade_takes_the_file_before_the_option_as_refusals_write_it(place, registry, hub):
+    registry.push("org/app", "1.2")
+    hub.add_model("acme/tiny", FILES)
+    file = place(ONE)
+    assert lock() == 0
+    new = registry.push("org/app", "1.2")
+    assert lock("./.gpurun.yml", "--upgrade") == 0
+    assert read_lock(file.read_bytes()).images[0].pin.digest == new
+
+
 def test_upgrade_of_one_job_leaves_the_others(place, registry, hub, capsys):
     registry.push("org/app", "1.2")
     base = registry.push("org/base", "9")
@@ -210,7 +220,7 @@ def test_rot_is_told_with_the_day_when_it_was_there(place, registry, hub, capsys
     told = capsys.readouterr()
     assert says.format(app=registry.name("org/app")) in told.err
     assert "It was there on 2026-01-02, when `.gpurun.lock` pinned it.\n" in told.err
-    assert UPGRADE not in told.err  # that is what was typed
+    assert "--upgrade" not in told.err  # that is what was typed
     assert "kept as of 2026-01-02" in told.out
     assert file.read_bytes() == before
 

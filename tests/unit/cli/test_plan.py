@@ -123,7 +123,10 @@ def test_names_without_a_lock_end_with_what_to_type(here, capsys):
     assert told.err == (
         "gpurun plan: The image registry.example/app:1.2 and the model acme/tiny at main are not pinned, and can "
         "move.\n"
-        "Run `gpurun lock` and commit the file.\n"
+        "Run `gpurun lock` and commit `.gpurun.lock`.\n"
+        "Or write in `.gpurun.yml` what cannot move: `image: registry.example/app@sha256:<digest>` (`docker buildx "
+        "imagetools inspect registry.example/app:1.2` prints the digest) and `revision: <commit>` for acme/tiny "
+        "(40 hex digits, from the hub).\n"
     )
 
 
@@ -224,14 +227,14 @@ def test_another_folder_is_a_part_of_the_plan(here, capsys):
 def test_what_is_said_of_another_folder_names_it(here, capsys, monkeypatch):
     here({"sub/.gpurun.yml": NAMES})
     assert plan("smoke", "--path", "sub") == 2
-    assert "Run `gpurun lock sub/.gpurun.yml` and commit the file.\n" in capsys.readouterr().err
+    assert "Run `gpurun lock sub/.gpurun.yml` and commit `sub/.gpurun.lock`.\n" in capsys.readouterr().err
     monkeypatch.chdir("sub")
     assert plan("smoke") == 2
-    assert "Run `gpurun lock` and commit the file.\n" in capsys.readouterr().err
+    assert "Run `gpurun lock` and commit `.gpurun.lock`.\n" in capsys.readouterr().err
     Path("../other").mkdir()
     monkeypatch.chdir("../other")
     assert plan("smoke", "--path", "sub") == 2
-    assert "Run `gpurun lock ../sub/.gpurun.yml` and commit the file.\n" in capsys.readouterr().err
+    assert "Run `gpurun lock ../sub/.gpurun.yml` and commit `../sub/.gpurun.lock`.\n" in capsys.readouterr().err
     here({"sub/.gpurun.yml": NAMES, "sub/.gpurun.lock": "{"})
     assert plan("smoke", "--path", "sub") == 2
     assert "gpurun plan: sub/.gpurun.lock:1:1: this line is no JSON object" in capsys.readouterr().err

@@ -106,7 +106,9 @@ async def test_without_a_lock_it_says_how_to_get_one(world):
     comment, check = await refused(world, "pin")
     told = "The image registry.example/app:1.2 and the model org/model at main are not pinned, and can move."
     assert told in comment
-    assert "Run `gpurun lock` and commit the file." in comment
+    assert "Run `gpurun lock` and commit `.gpurun.lock`." in comment
+    assert "`image: registry.example/app@sha256:<digest>`" in comment
+    assert "`docker buildx imagetools inspect registry.example/app:1.2`" in comment
     assert check.startswith(f"refused: {told}")
 
 

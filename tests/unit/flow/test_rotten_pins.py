@@ -11,7 +11,7 @@ from gpurun.domain.ids import HubRef, ImageRef, ImageTag, Revision
 from gpurun.domain.lock import ImagePin, Lock, LockedFile, LockedImage, LockedModel
 from gpurun.domain.plan import ModelFile
 from gpurun.domain.run import Verdict
-from gpurun.plan.lock import LOCK_NAME, UPGRADE, write_lock
+from gpurun.plan.lock import LOCK_NAME, lock_upgraded, write_lock
 from tests.fakes.parts import SourceOnlyForge
 from tests.fakes.world import World
 
@@ -39,6 +39,7 @@ LOCK = Lock(
     ),
 )
 IMAGE = ImageRef(f"{TAG}@sha256:{'a' * 64}")
+UPGRADE = lock_upgraded("")
 
 
 @dataclass
@@ -48,7 +49,7 @@ class LockedForge(SourceOnlyForge):
     lock: Lock | None = LOCK
 
     async def read_file(self, repo, at, path, *, max_bytes):
-        assert path == LOCK_NAME
+        assert path in {LOCK_NAME, f"a/b/{LOCK_NAME}"}
         return None if self.lock is None else write_lock(self.lock).encode()
 
 
@@ -124,4 +125,21 @@ async def test_a_name_that_no_lock_pins(world):
     world.forge.lock = None
     told = await refusal(world)
     assert "The image ghcr.io/org/app:1.2 and the model acme/tiny at main are not pinned, and can move." in told
-    assert "gpurun lock" in told
+    assert "Run `gpurun lock` and commit `.gpurun.lock`." in told
+    assert "`image: ghcr.io/org/app@sha256:<digest>` (`docker buildx imagetools inspect ghcr.io/org/app:1.2`" in told
+    assert "`revision: <commit>` for acme/tiny (40 hex digits, from the hub)." in told
+
+
+@pytest.mark.parametrize("rot", ["image", "model", "files"])
+async def test_the_command_is_that_for_the_folder_of_the_file(world, rot):
+    match rot:
+        case "image":
+            world.images.known = set()
+        case "model":
+            world.hub.errors = [PinNotFound("acme/tiny is gated.", pin=f"acme/tiny at {REVISION}")]
+        case _:
+            world.hub.models = {("acme/tiny", REVISION): (replace(FILE, etag="e" * 40),)}
+    await world.start(config_text=CONFIG, folder="a/b")
+    await world.run_for(seconds=30)
+    told = (await world.expect(Verdict.REFUSED, "pin")).detail
+    assert "`gpurun lock a/b/.gpurun.yml --upgrade`" in told

@@ -15,6 +15,8 @@ from gpurun.domain.plan import ModelFile, ModelPin
 from gpurun.plan.load import load
 from gpurun.plan.lock import (
     Unpinned,
+    lock_again,
+    lock_upgraded,
     part_for,
     pinned,
     read_lock,
@@ -148,7 +150,19 @@ def test_b102_an_image_by_tag_is_its_digest_or_nothing():
     assert (caught.value.images, caught.value.models) == ((TAG,), (("org/model", MAIN),))
     with pytest.raises(Unpinned) as caught:
         pinned(job(), Lock(), folder="sub")
-    assert caught.value.hint == "Run `gpurun lock sub/.gpurun.yml` and commit the file."
+    paste, instead = caught.value.hint.splitlines()
+    assert paste == "Run `gpurun lock sub/.gpurun.yml` and commit `sub/.gpurun.lock`."
+    assert instead == (
+        "Or write in `sub/.gpurun.yml` what cannot move: `image: ghcr.io/org/app@sha256:<digest>` (`docker buildx "
+        "imagetools inspect ghcr.io/org/app:1.2` prints the digest) and `revision: <commit>` for org/model (40 hex "
+        "digits, from the hub)."
+    )
+
+
+def test_a_command_to_paste_holds_nothing_that_a_shell_would_run():
+    """Whoever opens the pull request has named the folder."""
+    assert lock_again("a;b$(c)").startswith("Run `gpurun lock 'a;b$(c)/.gpurun.yml'` ")
+    assert lock_upgraded("a&b").startswith("`gpurun lock 'a&b/.gpurun.yml' --upgrade` ")
 
 
 def test_another_tag_or_branch_is_another_entry():
