@@ -72,7 +72,8 @@ def _image(text: str) -> ImageRef | ImageTag:
         shown = quoted(text)
         if "@" in text:
             raise ValueError(f"{shown} is no image by digest. Write name@sha256: and 64 hex digits") from exc
-        raise ValueError(f"{shown} is no image. Write name:tag, or name@sha256: and 64 hex digits") from exc
+        case = ", the name in lower case" if text != text.lower() else ""
+        raise ValueError(f"{shown} is no image. Write name:tag, or name@sha256: and 64 hex digits{case}") from exc
 
 
 def _model_id(text: str) -> str:
@@ -232,7 +233,7 @@ _A_GPU = f"^([0-9]{{1,2}}|({_A_SIZE}(\\.\\.({_A_SIZE})?)?|\\.\\.({_A_SIZE})?)(:[
 Version = Annotated[Literal[1], BeforeValidator(_version), WithJsonSchema({"enum": [1, "1"]})]
 Name = Annotated[JobName, _read(_job_name), _schema("string", pattern=_A_NAME, maxLength=63, **_NO_RESERVED_WORD)]
 NameInList = Annotated[JobName, _read(_job_name), _any_text(pattern=_A_NAME, maxLength=63, **_NO_RESERVED_WORD)]
-Image = Annotated[ImageRef | ImageTag, _read(_image), _any_text(pattern=r"^[A-Za-z0-9][^\s@]*(@sha256:[0-9a-f]{64})?$")]
+Image = Annotated[ImageRef | ImageTag, _read(_image), _any_text(pattern=r"^[a-z0-9][^\s@]*(@sha256:[0-9a-f]{64})?$")]
 Text = Annotated[str, _read(str), _any_text()]
 Shell = Annotated[str, _read(_shell), _any_text(pattern=r"\S")]
 ModelId = Annotated[str, _read(_model_id), _schema("string", pattern=f"^{MODEL_ID.pattern}$")]

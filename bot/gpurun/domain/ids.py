@@ -68,8 +68,7 @@ class ImageTag(_Checked):
 
     __slots__ = ()
     _pattern = re.compile(
-        # only a registry may have capitals: a first part with a dot or a colon, or `localhost`
-        r"(?:(?=localhost/|[^/]*[.:])[a-zA-Z0-9][a-zA-Z0-9.\-]{0,252}(?::[0-9]{1,5})?/)?"
+        r"(?:[a-z0-9][a-z0-9.\-]{0,252}(?::[0-9]{1,5})?/)?"
         r"[a-z0-9][a-z0-9._\-/]{0,254}(?::[A-Za-z0-9_][A-Za-z0-9._\-]{0,127})?"
     )
     _what = "an image by name and tag (name:tag)"
