@@ -56,7 +56,7 @@ class JobDiff:
     trouble: str = ""
     """Why a side has no plan."""
     note: str = ""
-    """What could not be compared."""
+    """What could not be compared; of a job that only one file has, why it has no plan there."""
 
     @property
     def differs(self) -> bool:
@@ -142,18 +142,32 @@ def _named(typed: str, jobs: tuple[str, ...], file: str) -> JobName:
 
 async def _job(a: Side, b: Side, name: JobName) -> JobDiff:
     if name not in a.jobs or name not in b.jobs:
-        return JobDiff(job=name, only_in="a" if name in a.jobs else "b")
+        side = a if name in a.jobs else b
+        return JobDiff(job=name, only_in="a" if side is a else "b", note=await _no_plan(side, name))
     drafts: list[Draft] = []
     for side in (a, b):
         try:
             drafts.append(await draft(side.at, name, side.jobs[name], LockOnly()))
         except UserError as error:
-            return JobDiff(job=name, trouble=f"no plan at {side.typed}. {error} {error.hint}".strip())
+            return JobDiff(job=name, trouble=_why_none(side, error))
     note = ""
     if needs_files(drafts[0].plan, drafts[1].plan):
         drafts, note = await _with_hub(a, b, name, drafts)
     first, second = drafts
     return JobDiff(job=name, a=first, b=second, changes=changes(first.plan, second.plan), note=note)
+
+
+async def _no_plan(side: Side, name: JobName) -> str:
+    """Why the job has none there, or nothing when it has one."""
+    try:
+        await draft(side.at, name, side.jobs[name], LockOnly())
+    except UserError as error:
+        return _why_none(side, error)
+    return ""
+
+
+def _why_none(side: Side, error: UserError) -> str:
+    return " ".join(f"no plan at {side.typed}. {error} {error.hint}".split())
 
 
 async def _with_hub(a: Side, b: Side, name: JobName, drafts: list[Draft]) -> tuple[list[Draft], str]:

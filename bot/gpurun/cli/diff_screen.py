@@ -63,6 +63,8 @@ def _show_job(console: Console, diff: Diff, job: JobDiff) -> None:
             f"{'-' if gone else '+'} {job.job}: only in {(diff.a if gone else diff.b).typed}",
             _STYLES["-" if gone else "+"],
         )
+        if job.note:
+            _say(console, f"! {job.job}: {clean(job.note)}", "yellow")
         return
     if job.trouble:
         _say(console, f"! {job.job}: {clean(job.trouble)}", "bold red")

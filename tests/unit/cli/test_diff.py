@@ -146,6 +146,18 @@ def test_a_name_that_nothing_pins_is_told_and_the_others_are_compared(here, caps
     assert json.loads(capsys.readouterr().out)["jobs"]["smoke"]["differs"] is None
 
 
+def test_a_job_on_one_side_that_nothing_pins_is_told_as_both(here, capsys):
+    here(ONE, ONE + "  fresh: {image: 'a/b:1', run: x}\n")
+    assert diff("v1", "v2", "fresh") == 1
+    _, only, why, _ = capsys.readouterr().out.splitlines()
+    assert only == "+ fresh: only in v2"
+    assert why.startswith("! fresh: no plan at v2. The image a/b:1 is not pinned, and can move. Run `gpurun lock` and")
+    assert diff("v1", "v2", "fresh", "--json") == 1
+    fresh = json.loads(capsys.readouterr().out)["jobs"]["fresh"]
+    assert (fresh["only_in"], fresh["differs"], fresh["trouble"]) == ("b", True, "")
+    assert fresh["note"].startswith("no plan at v2. The image a/b:1 is not pinned")
+
+
 def test_no_file_at_a_commit(here, capsys, checkout, monkeypatch):
     folder = checkout({"a.py": "pass\n"})
     here(ONE)
