@@ -78,7 +78,8 @@ def _sum(place: Place, rows: Sequence[Row], *, failed: Collection[Name], written
     pins = sum(row.after is not None for row in rows)
     if failed:
         wanted = sum(row.after is not None or row.before is None for row in rows)
-        return f"{len(failed)} of {wanted} names could not be pinned anew. {place.lock_file}: {_pins(pins)}."
+        anew = " anew" if all(row.before is not None for row in rows if row.name in failed) else ""
+        return f"{len(failed)} of {wanted} names could not be pinned{anew}. {place.lock_file}: {_pins(pins)}."
     if not rows:
         return f"Nothing to lock: {place.file} pins everything itself."
     state = "written; commit it beside the file" if written else "as it was"
