@@ -87,6 +87,8 @@ class Events:
             return self._at((exc.context_mark or mark).index, "tags (`!…`) are not allowed", WRITE_OUT)
         if "an alias" in context or "an anchor" in context:
             return self._bad_name((exc.context_mark or mark).index)
+        if "quoted scalar" in context and "unexpected" in problem:  # the text ends, or the document
+            mark = exc.context_mark or mark
         at = self._text[mark.index : mark.index + 1]
         for part, character, message, hint in _SYNTAX:
             if part in problem and character in ("any", at):
@@ -141,8 +143,8 @@ _SYNTAX = (
     ("unknown escape character", "any", "this escape is unknown", "Double the backslash, or use single quotes."),
     ("expected hexdecimal number", "any", "an escape lacks digits", "Double the backslash, or use single quotes."),
     ("invalid Unicode character", "any", "a `\\U` escape names no character", "Correct it, or use single quotes."),
-    ("unexpected end of stream", "any", "the quote that was opened before is never closed", "Close it."),
-    ("unexpected document indicator", "any", "the quote that was opened before is never closed", "Close it."),
+    ("unexpected end of stream", "any", "this quote is never closed", "Close it."),
+    ("unexpected document indicator", "any", "this quote is never closed", "Close it."),
     ("expected ',' or '}'", "any", "a `,` or `}` is missing before this", "Close the bracket."),
     ("expected ',' or ']'", "any", "a `,` or `]` is missing before this", "Close the bracket."),
     ("expected key", "any", "this does not belong to the block before it", "Check the indentation."),

@@ -161,7 +161,11 @@ def test_b052_one_byte_order_mark_and_any_line_ends_are_fine(file):
         # YAML
         ("version: 1\njobs:\n\tsmoke: 1\n", "3:1 not valid YAML: a tab stands where spaces must | Indent with spaces."),
         ("a: b: c\n", "1:5 not valid YAML: a `:` stands where no key can be"),
-        ("a: 'x\n\n", "3:1 not valid YAML: the quote that was opened before is never closed"),
+        ("a: 'x\n\n", "1:4 not valid YAML: this quote is never closed | Close it."),
+        ('a: 1\nb:\n  - "x\nc: 2\n', "3:5 not valid YAML: this quote is never closed"),
+        ("a: 1\n'b\n", "2:1 not valid YAML: this quote is never closed"),
+        ("a: 'é\n---\nb: 1\n", "1:4 not valid YAML: this quote is never closed"),
+        ("a: ['x, b]\n", "1:5 not valid YAML: this quote is never closed"),
         ("a: @x\n", "1:4 not valid YAML: this character cannot start a value | Put the value in quotes."),
         ("- a\nb: 1\n", "2:1 not valid YAML: this does not belong to the block before it"),
         ("a: [1\n", "2:1 not valid YAML: a `,` or `]` is missing before this"),
@@ -254,6 +258,8 @@ def test_b052_one_byte_order_mark_and_any_line_ends_are_fine(file):
         (HEAD + "    workdir: /abs\n", "6:14 `jobs.smoke.workdir`: '/abs' is no folder under the one that holds"),
         (HEAD + "    workdir: a/../..\n", "is no folder under the one"),
         (HEAD.replace(IMAGE, "UPPER/b:1"), "4:12 `jobs.smoke.image`: 'UPPER/b:1' is no image | Write name:tag"),
+        (HEAD.replace(IMAGE, "ghcr.io/Me/b:1"), "'ghcr.io/Me/b:1' is no image | Write name:tag, or"),
+        (HEAD.replace(IMAGE, "GHCR.io/me/b:1"), "the name in lower case."),
         (
             HEAD + "    models: [org/n]\n",
             "`jobs.smoke.models[0]` must hold keys and values | Write `{id: organisation/name}`.",
