@@ -1,4 +1,4 @@
-"""`gpurun validate`."""
+"""`gpurun validate`. Whoever saves a file waits for it, so it loads what a file without faults needs, and no more."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from gpurun.domain.config import Config
 from gpurun.domain.errors import ConfigError
 from gpurun.domain.folder import CONFIG_NAME
 from gpurun.plan.load import check, explain
+from gpurun.plan.notes import notes
 
 STDIN = Path("-")
 
 
 def validate_file(file: Path) -> int:
-    """Exit code 0 when the file can be used, else 2 with every fault on stderr. `-` is what comes in on stdin."""
+    """Exit code 0 when the file can be used, else 2 with every fault on stderr. `-` is what comes in on stdin.
+
+    What is allowed and most likely not meant is told on stderr too.
+    """
     try:
         text = sys.stdin.buffer.read() if file == STDIN else file.read_bytes()
     except OSError as error:
@@ -33,6 +37,8 @@ def validate_file(file: Path) -> int:
     if isinstance(found, Config):
         jobs = ", ".join(found.jobs)
         click.echo(f"{name} is fine. Jobs: {jobs}.")
+        for note in notes(found, text):
+            click.echo(f"{name}{note}", err=True)
         return 0
     for fault in found:
         show_config_error(fault, text, name)

@@ -90,3 +90,44 @@ def test_in_a_folder_that_is_gone(tmp_path, monkeypatch, capsys):
     (tmp_path / "gone").rmdir()
     assert validate() == 2
     assert ".gpurun.yml cannot be read: No such file or directory." in capsys.readouterr().err
+
+
+def test_a_policy_that_would_refuse_its_own_jobs_is_noted(tmp_path, capsys):
+    """On the default branch it is the one that counts."""
+    policy = "policy: {images: ['ghcr.io/*'], secrets: {}, max: {duration: 10m}, providers: [docker]}\n"
+    (tmp_path / "f.yml").write_text(GOOD + "    secrets: [A]\n" + policy)
+    assert validate_file(tmp_path / "f.yml") == 0
+    told = capsys.readouterr()
+    assert told.out == f"{tmp_path}/f.yml is fine. Jobs: smoke.\n"
+    start = f"{tmp_path}/f.yml: on the default branch the `policy` of this file would refuse its own job smoke. "
+    assert told.err.startswith(start + "The image registry.example/app is not allowed here: ghcr.io/*.")
+    assert "The job smoke may not use the secret A." in told.err
+    assert "`max_duration` is 1800 s, and 600 s is the most here." in told.err
+    assert told.err.count("\n") == 1
+
+
+def test_a_policy_that_lets_its_jobs_run_is_no_word(tmp_path, capsys):
+    policy = "policy: {images: ['registry.example/*'], max: {duration: 1h}}\n"
+    (tmp_path / "f.yml").write_text(GOOD + policy)
+    assert validate_file(tmp_path / "f.yml") == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("run", "is_noted"),
+    [
+        ('echo "issue #5"', True),
+        ("grep 'a # b' c", True),
+        ('python x.py "a"  # fast', False),
+        ("\"echo 'issue #5'\"", False),
+        ('|\n      echo "issue #5"', False),
+        ("echo hi  # don't", False),
+        ('echo "issue#5"', False),
+    ],
+)
+def test_a_comment_that_ends_a_command_inside_a_quote_is_noted(tmp_path, capsys, run, is_noted):
+    (tmp_path / "f.yml").write_text(GOOD.replace("run: echo hi", f"run: {run}"))
+    assert validate_file(tmp_path / "f.yml") == 0
+    told = capsys.readouterr().err
+    assert told.startswith(f"{tmp_path}/f.yml:5: ` #` ends `run` here, inside a quote of the shell") == is_noted
+    assert is_noted or told == ""
