@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ops.local_services import free_port
 from tests.fakes.clock import FakeChance, FakeClock
 
 if TYPE_CHECKING:  # this file is a plugin of every test run; most of them need no database
@@ -33,7 +33,7 @@ class Cluster:
         self._folder = folder
         self._data = folder / "data"
         self._user = "postgres" if os.geteuid() == 0 else None
-        self.port = _free_port()
+        self.port = free_port()
 
     def start(self) -> None:
         if self._user:
@@ -139,10 +139,3 @@ def _server_programs() -> Path | None:
         return found[-1].parent
     on_path = shutil.which("initdb")
     return Path(on_path).parent if on_path else None
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

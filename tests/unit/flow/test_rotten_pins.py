@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
@@ -40,17 +40,7 @@ LOCK = Lock(
 )
 IMAGE = ImageRef(f"{TAG}@sha256:{'a' * 64}")
 UPGRADE = lock_upgraded("")
-
-
-@dataclass
-class LockedForge(SourceOnlyForge):
-    """Its commits hold that lock."""
-
-    lock: Lock | None = LOCK
-
-    async def read_file(self, repo, at, path, *, max_bytes):
-        assert path in {LOCK_NAME, f"a/b/{LOCK_NAME}"}
-        return None if self.lock is None else write_lock(self.lock).encode()
+PLACES = (LOCK_NAME, f"a/b/{LOCK_NAME}")
 
 
 @pytest.fixture
@@ -60,10 +50,12 @@ def store_url(tmp_path):
 
 @pytest.fixture
 def world(store, clock, chance):
-    made = World(store, clock, chance, forge=LockedForge())
+    files = dict.fromkeys(PLACES, write_lock(LOCK).encode())
+    made = World(store, clock, chance, forge=SourceOnlyForge(files=files))
     made.images.known = {IMAGE}
     made.hub.models = {("acme/tiny", REVISION): (FILE,)}
-    return made
+    yield made
+    assert set(made.forge.asked_for) <= set(PLACES)
 
 
 async def refusal(world) -> str:
@@ -80,7 +72,7 @@ async def test_while_the_pins_hold_the_lock_is_what_runs(world):
     assert [model.revision for model in run.plan.models] == [REVISION]
 
 
-async def test_b102_a_digest_that_was_deleted(world):
+async def test_a_digest_that_was_deleted(world):
     world.images.known = set()
     told = await refusal(world)
     assert told == f"The registry has no {IMAGE}. It was there on 2026-11-01, when `.gpurun.lock` pinned it. {UPGRADE}"
@@ -122,7 +114,7 @@ async def test_a_hub_that_lists_other_files_than_the_lock_has_seen(world):
 
 
 async def test_a_name_that_no_lock_pins(world):
-    world.forge.lock = None
+    world.forge.files = {}
     told = await refusal(world)
     assert "The image ghcr.io/org/app:1.2 and the model acme/tiny at main are not pinned, and can move." in told
     assert "Run `gpurun lock` and commit `.gpurun.lock`." in told

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 import gpurun_agent
 from gpurun.adapters.blobs import FolderBlobs
 from gpurun.adapters.secrets import MemorySecrets
-from gpurun.adapters.vault import KeyFile, SecretDesk, StoredVault
+from gpurun.adapters.vault import KeyFile, StoredVault
 from gpurun.domain.run import AttemptState, ResultKind
 from gpurun.http.agent_api import AgentApi
 from gpurun.http.server import build_app
@@ -25,6 +25,7 @@ from gpurun.http.uplink import UnixUplinks
 from gpurun.ports.store import Tx
 from gpurun.run import tokens
 from gpurun_agent import protocol
+from tests.fakes.desk import at_the_desk
 from tests.unit.http.world import (
     ATTEMPT_ID,
     INSTALL_SECRET,
@@ -67,16 +68,12 @@ def process(store, clock, tmp_path, keys):
 @pytest.fixture
 def set_secret(store, keys, chance):
     """As `gpurun secret set` does it."""
-    loop = asyncio.get_running_loop
 
     async def set_it(value=VALUE, name="HF_TOKEN"):
-        here = loop()
+        def do(desk):
+            desk.set(REPO.name, name, SecretStr(value), who="ada")
 
-        def write(fn):
-            return asyncio.run_coroutine_threadsafe(store.write(fn), here).result()
-
-        desk = SecretDesk(write, KeyFile(keys.path), chance)
-        await asyncio.to_thread(lambda: desk.set(REPO.name, name, SecretStr(value), who="ada"))
+        await at_the_desk(do, store, keys.path, chance)
 
     return set_it
 

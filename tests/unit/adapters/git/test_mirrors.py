@@ -9,7 +9,6 @@ import hashlib
 import http.server
 import io
 import os
-import socket
 import subprocess
 import tarfile
 import threading
@@ -24,6 +23,7 @@ from gpurun.domain.errors import PinNotFound, SourceUnavailable
 from gpurun.domain.forge import GitSource, NotFetched
 from gpurun.domain.ids import CommitSha, RepoName
 from gpurun.domain.quantity import quoted
+from ops.local_services import free_port
 
 REPO = RepoName("acme/train")
 NOWHERE = CommitSha("1" * 40)
@@ -70,13 +70,6 @@ def origin(tmp_path):
 @pytest.fixture
 def mirrors(tmp_path):
     return GitMirrors(tmp_path / "mirrors")
-
-
-@pytest.fixture
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 async def tar_of(mirrors: GitMirrors, sha: CommitSha, repo: RepoName = REPO) -> bytes:
@@ -426,14 +419,15 @@ async def test_a_password_inside_the_url_is_not_repeated(mirrors):
     assert "hunter2" not in str(caught.value)
 
 
-async def test_a_commit_comes_over_the_git_protocol(origin, mirrors, tmp_path, free_port):
+async def test_a_commit_comes_over_the_git_protocol(origin, mirrors, tmp_path):
     sha = origin.commit({"a.txt": b"a"})
-    argv = ["git", "daemon", "--export-all", "--listen=127.0.0.1", f"--port={free_port}", f"--base-path={tmp_path}"]
+    port = free_port()
+    argv = ["git", "daemon", "--export-all", "--listen=127.0.0.1", f"--port={port}", f"--base-path={tmp_path}"]
     with subprocess.Popen([*argv, "--verbose"], stderr=subprocess.PIPE, start_new_session=True) as daemon:
         try:
             while b"Ready to rumble" not in daemon.stderr.readline():
                 pass
-            source = GitSource(url=f"git://127.0.0.1:{free_port}/origin/.git")
+            source = GitSource(url=f"git://127.0.0.1:{port}/origin/.git")
             assert await mirrors.fetch(source, REPO, sha) == origin.tree()
             with pytest.raises(PinNotFound, match="has no commit"):
                 await mirrors.fetch(source, REPO, NOWHERE)

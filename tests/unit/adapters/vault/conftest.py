@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from gpurun.adapters.secrets import MemorySecrets
-from gpurun.adapters.vault import KeyFile, SecretDesk, StoredVault
+from gpurun.adapters.vault import KeyFile, StoredVault
 from gpurun.domain.run import AttemptState
 from gpurun.ports.store import Kind
+from tests.fakes.desk import at_the_desk
 from tests.fakes.rows import REPO, a_run, an_attempt
 
 __all__ = ["REPO"]
@@ -25,16 +24,9 @@ class Town:
         self.store = store
         self.keys = keys
         self.chance = chance
-        self.loop = asyncio.get_running_loop()
 
     async def desk(self, do):
-        """The desk blocks, as the command does."""
-
-        def write(fn):
-            return asyncio.run_coroutine_threadsafe(self.store.write(fn), self.loop).result()
-
-        desk = SecretDesk(write, KeyFile(self.keys.path), self.chance)
-        return await asyncio.to_thread(do, desk)
+        return await at_the_desk(do, self.store, self.keys.path, self.chance)
 
     def process(self):
         """A server process: its own memory, its own view of the key file."""

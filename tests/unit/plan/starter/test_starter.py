@@ -15,6 +15,7 @@ from gpurun.domain.config import Config
 from gpurun.domain.repository import MAX_ALL_BYTES, MAX_PATHS, Listed, RepoFacts, nearest, worth_reading
 from gpurun.plan.load import load
 from gpurun.plan.starter import doubts, few_lines, guess, rows, short_starter, whole_file
+from ops.local_services import free_port
 from tests.unit.plan.starter.repositories import (
     BARE,
     CONDA,
@@ -77,25 +78,15 @@ launch(server_port=PORT)
 
 @pytest.mark.parametrize("form", ["text", "line"])
 @pytest.mark.parametrize("works", [True, False])
-def test_the_shell_that_waits_for_a_server_ends_with_its_verdict(tmp_path, form, works, unused_tcp_port):
-    text = SERVER.replace("PORT", str(unused_tcp_port))
+def test_the_shell_that_waits_for_a_server_ends_with_its_verdict(tmp_path, form, works):
+    text = SERVER.replace("PORT", str(free_port()))
     (tmp_path / "gradio.py").write_text("")
-    (tmp_path / "app.py").write_text(text if works else text + "raise SystemExit(3)\n")
-    if not works:
-        (tmp_path / "app.py").write_text(text.replace("demo.serve_forever()", "raise SystemExit(3)"))
-    command = guess(facts_of({"app.py": (tmp_path / "app.py").read_text()})).command
+    app = text if works else text.replace("demo.serve_forever()", "raise SystemExit(3)")
+    (tmp_path / "app.py").write_text(app)
+    command = guess(facts_of({"app.py": app})).command
     shell = getattr(command, form)
     done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, timeout=30, check=False)
     assert (done.returncode == 0) is works
-
-
-@pytest.fixture
-def unused_tcp_port():
-    import socket
-
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def test_an_image_with_an_entrypoint_gets_the_whole_command():
