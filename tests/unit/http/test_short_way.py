@@ -11,7 +11,7 @@ from gpurun.domain.errors import Transient
 from gpurun.domain.run import AttemptState, Result, ResultKind
 from gpurun.domain.stream import StreamName
 from gpurun.http.agent_api import AgentApi
-from gpurun.http.short_way import WholeAppend, whole_append
+from gpurun.http.short_way import ShortWay, WholeAppend, whole_append
 from gpurun.http.uplink import UnixUplinks
 from gpurun.run import tokens
 from gpurun_agent import protocol
@@ -59,6 +59,24 @@ async def address(api, usual, chance, tmp_path):
     uplinks = UnixUplinks(usual, folder=tmp_path / "up", chance=chance, take=api.appends.at_once)
     yield (await uplinks.open(ATTEMPT_ID, "docker")).address
     await uplinks.aclose()
+
+
+@pytest.fixture
+def heard(monkeypatch):
+    """What the server's ends of connections heard, one entry for each time; the last one is empty."""
+    pieces = []
+
+    def data_received(self, data, real=ShortWay.data_received):
+        pieces.append(data)
+        real(self, data)
+
+    def connection_lost(self, exc, real=ShortWay.connection_lost):
+        real(self, exc)
+        pieces.append(b"")
+
+    monkeypatch.setattr(ShortWay, "data_received", data_received)
+    monkeypatch.setattr(ShortWay, "connection_lost", connection_lost)
+    return pieces
 
 
 def put(offset, data, *, token=TOKEN, more=""):
@@ -145,13 +163,14 @@ async def test_what_fails_after_the_commit_is_answered_too(api, address, monkeyp
     assert [status for status, _ in await talk(address, put(2, b"c"))] == [200]
 
 
-async def test_a_request_in_parts_and_two_at_once_are_answered_in_order(store, address):
+async def test_a_request_in_parts_and_two_at_once_are_answered_in_order(store, address, heard):
     reader, writer = await _connected(Path(address) / "bot.sock")
     writer.write(raw(0, b"1\n"))
     assert (await _answer(reader))[0] == 200
-    for part in (raw(2, b"2\n")[:30], raw(2, b"2\n")[30:-1], b"\n"):
-        writer.write(part)
-        await asyncio.sleep(0.01)
+    parts = [raw(2, b"2\n")[:30], raw(2, b"2\n")[30:-1], b"\n"]
+    for part in parts:
+        await _send(writer, part, heard)
+    assert heard == [raw(0, b"1\n"), *parts]
     assert (await _answer(reader))[0] == 200
     writer.write(raw(4, b"3\n") + raw(6, b"4\n"))
     writer.write(raw(8, b"5\n"))
@@ -160,15 +179,13 @@ async def test_a_request_in_parts_and_two_at_once_are_answered_in_order(store, a
     writer.close()
 
 
-async def test_what_comes_while_an_append_waits_is_answered_after_it(api, chance, tmp_path):
+async def test_what_comes_while_an_append_waits_is_answered_after_it(api, chance, tmp_path, heard):
     waiting = []
     uplinks = UnixUplinks(api, folder=tmp_path / "up", chance=chance, take=lambda *asked: not waiting.append(asked))
     address = (await uplinks.open(ATTEMPT_ID, "docker")).address
     reader, writer = await _connected(Path(address) / "bot.sock")
-    writer.write(raw(0, b"a"))
-    await _until(lambda: len(waiting) == 1)
-    writer.write(raw(1, b"b"))
-    await asyncio.sleep(0.01)
+    await _send(writer, raw(0, b"a"), heard)
+    await _send(writer, raw(1, b"b"), heard)
     assert len(waiting) == 1
     waiting[0][2](200, b"first", ())
     assert await _answer(reader) == (200, b"first")
@@ -180,23 +197,36 @@ async def test_what_comes_while_an_append_waits_is_answered_after_it(api, chance
     writer.close()
 
 
-async def test_nobody_is_left_to_hear_the_answer(api, chance, tmp_path):
+async def test_nobody_is_left_to_hear_the_answer(api, chance, tmp_path, heard):
     waiting = []
     uplinks = UnixUplinks(api, folder=tmp_path / "up", chance=chance, take=lambda *asked: not waiting.append(asked))
     address = (await uplinks.open(ATTEMPT_ID, "docker")).address
     _, writer = await _connected(Path(address) / "bot.sock")
-    writer.write(raw(0, b"a"))
-    await _until(lambda: len(waiting) == 1)
+    await _send(writer, raw(0, b"a"), heard)
     writer.close()
-    await asyncio.sleep(0.01)
+    await _until(lambda: heard[-1] == b"")
     waiting[0][2](200, b"", ())
+    state = uplinks._served[ATTEMPT_ID].state
+    assert (state.total_requests, state.connections) == (0, set()), "nothing was sent to nobody"
+    reader, writer = await _connected(Path(address) / "bot.sock")
+    await _send(writer, raw(1, b"b"), heard)
+    waiting[1][2](200, b"second", ())
+    assert await _answer(reader) == (200, b"second")
+    assert (state.total_requests, len(waiting)) == (1, 2)
+    writer.close()
     await uplinks.aclose()
+
+
+async def _send(writer, data, heard):
+    """Until the server has heard it."""
+    writer.write(data)
+    await _until(lambda: heard and heard[-1] == data)
 
 
 async def _until(holds):
     async with asyncio.timeout(5):
         while not holds():
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
 
 
 WHOLE = raw(7, b"line\n")
