@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from gpurun.cli.main import cli
+from gpurun.cli.relock import PARALLEL, _look_up
+from gpurun.domain.ids import ImageTag
+from gpurun.domain.lock import ImagePin
 from gpurun.plan.lock import read_lock, write_lock
+from gpurun.wiring import Sources
 from tests.fakes.hub import FakeHub
 from tests.fakes.registry import FakeRegistry
 
@@ -83,6 +91,7 @@ def test_tags_and_branches_are_pinned_with_platforms_and_files(place, registry, 
     digest = registry.push("org/app", "1.2", platforms=("linux/arm64", "linux/amd64"))
     revision = hub.add_model("acme/tiny", FILES)
     file = place(ONE)
+    before = today()
     assert lock() == 0
     told = capsys.readouterr()
     assert told.err == ""
@@ -101,7 +110,11 @@ def test_tags_and_branches_are_pinned_with_platforms_and_files(place, registry, 
         ("config.json", 2, False, True),
         ("weights.safetensors", 5000, True, False),
     }
-    assert written.images[0].locked_on == datetime.now(UTC).date().isoformat()
+    assert before <= written.images[0].locked_on <= today()
+
+
+def today() -> str:
+    return datetime.now(UTC).date().isoformat()
 
 
 def test_what_is_locked_is_not_asked_for_again_and_not_written(place, registry, hub, capsys):
@@ -368,7 +381,7 @@ def test_a_link_is_followed_and_permissions_stay(place, registry, hub, tmp_path)
     assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".new")] == []
 
 
-def test_a_folder_that_cannot_be_written_to(place, registry, hub, monkeypatch, capsys):
+def test_a_lock_that_cannot_be_read(place, registry, hub, monkeypatch, capsys):
     registry.push("org/app", "1.2")
     hub.add_model("acme/tiny", FILES)
     place(ONE)
@@ -377,7 +390,47 @@ def test_a_folder_that_cannot_be_written_to(place, registry, hub, monkeypatch, c
     assert ".gpurun.lock cannot be read: Is a directory." in capsys.readouterr().err
 
 
-def test_names_are_looked_up_some_at_a_time(place, registry, hub):
+def test_a_folder_that_cannot_be_written_to(place, registry, hub, monkeypatch, capsys):
+    """As on a disk that is full; root, which these tests may run as, writes whatever the permissions say."""
+    registry.push("org/app", "1.2")
+    hub.add_model("acme/tiny", FILES)
+    file = place(ONE)
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        assert lock() == 2
+    assert ".gpurun.lock cannot be written: No space left on device." in capsys.readouterr().err
+    assert sorted(path.name for path in file.parent.iterdir()) == [".gpurun.yml"]
+
+
+class Registry:
+    """How many ask it at the same time."""
+
+    def __init__(self) -> None:
+        self.now = self.most = self.asked = 0
+
+    async def pin(self, name: str, tag: str) -> ImagePin:
+        self.now, self.asked = self.now + 1, self.asked + 1
+        self.most = max(self.most, self.now)
+        for _ in range(50):  # turns for everybody who may ask meanwhile
+            await anyio.lowlevel.checkpoint()
+        self.now -= 1
+        return ImagePin(digest=f"sha256:{'a' * 64}")
+
+
+async def test_names_are_looked_up_some_at_a_time(clock):
+    registry = Registry()
+    names = [ImageTag(f"localhost/org/n{number}:1") for number in range(3 * PARALLEL)]
+    answers = await _look_up(names, Sources(hub=None, images=registry, clock=clock))
+    assert (registry.most, registry.asked) == (PARALLEL, len(names))
+    assert 1 < PARALLEL < len(names)
+    assert (list(map(str, sorted(answers.found))), answers.failed) == (sorted(map(str, names)), {})
+
+
+def test_the_order_of_answers_does_not_show(place, registry, hub):
     for number in range(20):
         registry.push(f"org/n{number}", "1")
     jobs = "".join(f"  j{n}: {{image: {registry.name(f'org/n{n}')}:1, run: 'true'}}\n" for n in range(20))
