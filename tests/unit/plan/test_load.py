@@ -450,7 +450,10 @@ def test_b053_a_hostile_file_is_cheap(file, plain_s):
         assert all(len(explain(fault, file)) < 2_000 for fault in faults)
 
     assert len(file.encode()) <= MAX_BYTES
-    assert min(cpu_s(told) for _ in range(3)) < 5 * plain_s  # the worst takes 2.5; bench.config_file has milliseconds
+    hostile_s = min(cpu_s(told) for _ in range(3))
+    # the worst took 1.7 to 4.1 when measured (40 to 72 ms of 14 to 29); bench.config_file has milliseconds
+    assert hostile_s < 5 * plain_s
+    assert hostile_s < 0.5  # also where a plain file has become slow; it is minutes without the limits of the parser
     tracemalloc.start()
     told()
     peak = tracemalloc.get_traced_memory()[1]
