@@ -108,10 +108,6 @@ def test_the_tab_key_loads_nothing_heavy():
     assert done.stdout.decode().strip() == "set()"
 
 
-def context(folder):
-    return click.Context(cli, info_name="gpurun") if folder is None else _with_checkout(folder)
-
-
 def _with_checkout(folder):
     made = click.Context(cli, info_name="gpurun")
     made.params["checkout"] = folder
