@@ -138,13 +138,21 @@ class World:
                 return str(json.loads(line)["install"])
         return ""
 
-    async def expect_container(self) -> str:
-        """The id of the one container that runs the job; one that may yet fail to start is none."""
-        found = await self.until(
-            lambda: [c for c in self.containers() if c["State"] != "created"] or None, "a container"
-        )
-        assert len(found) == 1, found
-        return str(found[0]["Id"])
+    async def expect_container(self, *, alone: bool = True) -> str:
+        """The id of the one container that runs the job; one that may yet fail to start is none.
+
+        `alone`: there is no other one beside it, not even one that was only made.
+        """
+
+        def look() -> tuple[list[dict[str, Any]], list[dict[str, Any]]] | None:
+            there = self.containers()
+            begun = [one for one in there if one["State"] != "created"]
+            return (begun, there) if begun else None
+
+        begun, there = await self.until(look, "a container")
+        assert len(begun) == 1, begun
+        assert len(there) == 1 or not alone, there
+        return str(begun[0]["Id"])
 
     def made_containers(self) -> list[str]:
         """Names of all that were ever made for this bot, oldest first, as the engine told of it."""
