@@ -151,7 +151,7 @@ async def test_a_store_that_is_busy_says_when_to_come_again(api, address, store,
 
 
 async def test_what_fails_after_the_commit_is_answered_too(api, address, monkeypatch):
-    await talk(address, put(0, b"a"))
+    await talk(address, put(0, b".\n"))
 
     def broken(*_):
         raise ArithmeticError
@@ -159,8 +159,8 @@ async def test_what_fails_after_the_commit_is_answered_too(api, address, monkeyp
     with monkeypatch.context() as patched:
         patched.setattr(api.appends, "_told", broken)
         async with asyncio.timeout(5):
-            assert await talk(address, put(1, b"b")) == [(500, b"The server failed; try again.\n")]
-    assert [status for status, _ in await talk(address, put(2, b"c"))] == [200]
+            assert await talk(address, put(2, b".\n")) == [(500, b"The server failed; try again.\n")]
+    assert [status for status, _ in await talk(address, put(4, b".\n"))] == [200]
 
 
 async def test_a_request_in_parts_and_two_at_once_are_answered_in_order(store, address, heard):
