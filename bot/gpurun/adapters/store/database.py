@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
@@ -15,9 +16,11 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, Operation
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from gpurun.adapters.store.inbox import accept_on_sqlite
+from gpurun.adapters.store.pieces import Outcome, append_on_sqlite
 from gpurun.adapters.store.transaction import Transaction
 from gpurun.domain.delivery import Delivery
 from gpurun.domain.errors import Bug, Transient
+from gpurun.domain.stream import Piece
 from gpurun.ports.clock import Clock
 
 T = TypeVar("T")
@@ -98,6 +101,10 @@ class Database:
         """One commit; False for each whose GUID was there."""
         return self.transact(lambda tx: tx.accept(deliveries))
 
+    def append(self, pieces: Sequence[Piece]) -> Done[list[Outcome]]:
+        """One commit, an outcome each. No news: who follows a stream asks for it."""
+        return Done(self.transact(lambda tx: tx.append_pieces(pieces)).value, news=False)
+
     def view(self, fn: Callable[[Transaction], T]) -> T:
         """A snapshot; a write inside is an error."""
         with translated(), self._reader.begin() as connection:
@@ -136,13 +143,23 @@ class SqliteDatabase(Database):
         return (self._writer if durable else self._lazy_writer).begin()
 
     def accept(self, deliveries: Sequence[Delivery]) -> Done[list[bool]]:
+        with self._driver() as (driver, now):
+            fresh = accept_on_sqlite(driver, deliveries, now)
+        return Done(fresh, any(fresh))
+
+    def append(self, pieces: Sequence[Piece]) -> Done[list[Outcome]]:
+        with self._driver() as (driver, now):
+            return Done(append_on_sqlite(driver, pieces, now), news=False)
+
+    @contextmanager
+    def _driver(self) -> Iterator[tuple[sqlite3.Connection, datetime]]:
+        """The writing connection itself, for one durable transaction, and its time."""
         assert self._clock is not None
         with translated(), closing(self._writer.raw_connection()) as connection:
             driver = connection.driver_connection
             assert isinstance(driver, sqlite3.Connection)
             _set_durable(connection.info, driver.execute, durable=True)
-            fresh = accept_on_sqlite(driver, deliveries, self._clock.now())
-        return Done(fresh, any(fresh))
+            yield driver, self._clock.now()
 
 
 def open_sqlite(path: Path, clock: Clock | None) -> Database:
@@ -220,6 +237,8 @@ def translated() -> Iterator[None]:
         raise Bug(f"A row contradicts another one: {type(exc.orig).__name__}.") from exc
     except (OperationalError, InterfaceError) as exc:
         raise Transient(f"The database did not do its work: {_trouble(exc.orig)}.") from exc
+    except sqlite3.IntegrityError as exc:
+        raise Bug(f"A row contradicts another one: {type(exc).__name__}.") from exc
     except sqlite3.Error as exc:  # the hot path speaks to the driver itself
         raise Transient(f"The database did not do its work: {type(exc).__name__}.") from exc
     except OverflowError as exc:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hmac
+import sqlite3
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from gpurun.adapters.store.base import TransactionBase
@@ -33,18 +34,31 @@ Execute = Callable[[str, tuple[Any, ...]], Any]
 Outcome = Taken | UnknownToken | Revoked
 
 
+def append_on_sqlite(connection: sqlite3.Connection, pieces: Sequence[Piece], at: datetime) -> list[Outcome]:
+    """One transaction of its own; like `PieceRows.append_pieces`, without what SQLAlchemy costs, on the hot path."""
+    cursor, now = connection.cursor(), micros(at)
+    try:
+        cursor.execute("BEGIN IMMEDIATE")
+        outcomes = [_append(cursor.execute, piece, now) for piece in pieces]
+        cursor.execute("COMMIT")
+        return outcomes
+    finally:
+        cursor.close()
+        if connection.in_transaction:
+            connection.rollback()
+
+
 class PieceRows(TransactionBase):
     """The transaction behind `ports.store.Store.append`."""
 
     def append_pieces(self, pieces: Sequence[Piece]) -> list[Outcome]:
-        """One outcome each, in order. An append is no news: who follows a stream asks for it."""
-        execute, now = self._execute(), micros(self.now())
-        return [_append(execute, piece, now) for piece in pieces]
+        """One outcome each, in order. PostgreSQL; SQLite has `append_on_sqlite`."""
+        now = micros(self.now())
 
-    def _execute(self) -> Execute:
-        if self._postgres:
-            return lambda sql, values: self._connection.exec_driver_sql(sql.replace("?", "%s"), values)
-        return self._connection.connection.cursor().execute
+        def execute(sql: str, values: tuple[Any, ...]) -> Any:
+            return self._connection.exec_driver_sql(sql.replace("?", "%s"), values)
+
+        return [_append(execute, piece, now) for piece in pieces]
 
 
 def _append(execute: Execute, piece: Piece, now: int) -> Outcome:

@@ -173,7 +173,7 @@ class Writer:
 
     def _append(self, group: Sequence[_Appended]) -> Done[list[Any]]:
         pieces = [item.piece for item in group]
-        done = self._database.transact(lambda tx: tx.append_pieces(pieces))
+        done = self._database.append(pieces)
         self._last_agents = frozenset(piece.attempt_id for piece in pieces)
         self._last_pieces_at = time.monotonic()
         return done

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from gpurun.adapters.store import SqliteStore
-from gpurun.domain.errors import Revoked, UnknownToken
+from gpurun.domain.errors import Bug, Revoked, UnknownToken
 from gpurun.domain.run import AttemptState, Result, ResultKind
 from gpurun.domain.stream import Piece, StreamName
 from tests.unit.adapters.store.samples import an_attempt
@@ -110,19 +110,19 @@ async def test_pieces_of_many_agents_share_a_commit_and_each_has_its_own_outcome
         names = [f"attempt-{number:02}" for number in range(40)]
         await add(store, *(a_live(name) for name in names))
         groups, busy, go = [], threading.Event(), threading.Event()
-        transact = store._here.database.transact
+        append = store._here.database.append
 
         def block(tx):
             busy.set()
             assert go.wait(10)
 
-        def counted(fn):
-            groups.append(fn)
-            return transact(fn)
+        def counted(pieces):
+            groups.append(pieces)
+            return append(pieces)
 
         blocked = asyncio.ensure_future(store.write(block))
         await asyncio.to_thread(busy.wait, 10)
-        monkeypatch.setattr(store._here.database, "transact", counted)
+        monkeypatch.setattr(store._here.database, "append", counted)
         token = {name: "wrong" if name == "attempt-07" else TOKEN for name in names}
         appends = [store.append(a_piece(name.encode(), attempt_id=name, token=token[name])) for name in names]
         waiting = asyncio.gather(*appends, return_exceptions=True)
@@ -143,3 +143,19 @@ async def test_pieces_of_one_agent_in_one_commit_keep_their_order(store):
     answers = await asyncio.gather(*map(store.append, pieces))
     assert all(answer.took for answer in answers)
     assert await read(store) == b"".join(piece.data for piece in pieces)
+
+
+async def test_a_piece_that_no_row_can_hold_is_undone_and_takes_no_other_along(store):
+    await add(store, a_live("attempt-1"), a_live("attempt-2"))
+    await store.write(lambda tx: tx.append("attempt-2", StreamName.LOG, 0, b"12345"))
+    await store.write(lambda tx: tx._connection.exec_driver_sql("UPDATE stream SET next = 0"))
+    answers = await asyncio.gather(
+        store.append(a_piece(b"one", attempt_id="attempt-1")),
+        store.append(a_piece(b"two", attempt_id="attempt-2")),
+        return_exceptions=True,
+    )
+    assert answers[0].end.next == 3
+    assert isinstance(answers[1], Bug)
+    assert await read(store, "attempt-1") == b"one"
+    assert await store.read(lambda tx: tx.stream_end("attempt-2", StreamName.LOG).next) == 0
+    assert (await store.append(a_piece(b"!", attempt_id="attempt-1", offset=3))).took
