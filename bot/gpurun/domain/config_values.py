@@ -13,12 +13,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, PlainValidator, WithJsonSchema
 
-from gpurun.domain.command import RESERVED_WORDS
-from gpurun.domain.environment import RESERVED, RESERVED_PREFIXES, is_reserved
+from gpurun.domain.command_words import RESERVED_WORDS
+from gpurun.domain.environment import NAME_IN_CAPITALS, RESERVED, RESERVED_PREFIXES, is_reserved, name_fault
 from gpurun.domain.errors import PinNotFound
 from gpurun.domain.ids import HubRef, ImageRef, ImageTag, JobName, Revision
 from gpurun.domain.quantity import GpuNeed, duration_s, gpu_need, least_cpus, least_size_mib, quoted, size_mib
-from gpurun.domain.secret import SECRET_NAME, name_fault
 
 MAX_ENV_VALUE_BYTES = 64 * 1024
 MAX_GLOB_CHARS = 200
@@ -252,7 +251,7 @@ Cpus = Annotated[
 LeastSize = Annotated[int, _read(least_size_mib), _schema("string", pattern=rf"^{_A_SIZE}(\.\.)?$")]
 Skip = Annotated[str, _read(_skip), _schema("string", enum=["skip"])]
 SecretName = Annotated[
-    str, _read(_secret_name), _schema("string", pattern=f"^{SECRET_NAME.pattern}$", **_NO_RESERVED_ENV)
+    str, _read(_secret_name), _schema("string", pattern=f"^{NAME_IN_CAPITALS}$", **_NO_RESERVED_ENV)
 ]
 Workdir = Annotated[str, _read(_workdir), _any_text(pattern=r"^(?![/~])[^\\]+$")]
 Glob = Annotated[str, _read(_glob), _any_text(pattern=r"^\S+$", maxLength=MAX_GLOB_CHARS)]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from gpurun.domain.command import RESERVED_WORDS
+from gpurun.domain.command_words import RESERVED_WORDS
 from gpurun.domain.config import PLANNED_KEYS, Config
 from gpurun.domain.errors import ConfigError, NotInThisVersion
 from gpurun.domain.forge import NotFetched
