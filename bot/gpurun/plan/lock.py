@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from gpurun.domain.config import Job
-from gpurun.domain.config_values import MODEL_ID
+from gpurun.domain.config_values import MODEL_ID_PATTERN
 from gpurun.domain.errors import ConfigError, PinNotFound
 from gpurun.domain.folder import beside, config_path, is_safe_path
 from gpurun.domain.ids import HubRef, ImageRef, ImageTag, Revision
@@ -29,6 +29,7 @@ MAX_LOCK_BYTES = 2 * 1024 * 1024
 MAX_FILE_BYTES = 2**50
 """Of one file of a model: a PiB."""
 
+_MODEL_ID = re.compile(MODEL_ID_PATTERN)
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -289,7 +290,7 @@ def _model(entry: dict[str, Any], number: int) -> LockedModel:
     except PinNotFound:
         _wrong(number, "`ref` is no branch or tag")
     return LockedModel(
-        id=_field(entry, "model", MODEL_ID, number),
+        id=_field(entry, "model", _MODEL_ID, number),
         ref=ref,
         revision=Revision(_field(entry, "revision", _BLOB, number)),
         locked_on=_field(entry, "locked_on", _DAY, number),

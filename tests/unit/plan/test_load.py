@@ -217,6 +217,7 @@ def test_b052_one_byte_order_mark_and_any_line_ends_are_fine(file):
         ("version: 1\njobs: [a]\n", "2:7 `jobs` must hold keys and values"),
         ("version: 1\njobs: {smoke: x}\n", "2:15 `jobs.smoke` must hold keys and values"),
         ("version: 2\njobs: {a: {}}\n", "1:10 `version`: this version of gpurun reads `version: 1`"),
+        ("version: [1]\njobs: {a: {}}\n", "1:10 `version`: this version of gpurun reads `version: 1`"),
         ("version: 1.0\njobs: {a: {}}\n", "1:10 `version`: this version of gpurun reads `version: 1`"),
         ("version: 1\njobs:\n  smoke: {run: x}\n", "3:3 `jobs.smoke` has no `image` | Write `image: name:tag`, and"),
         ("version: 1\njobs:\n  smoke: {}\n", "3:3 `jobs.smoke` has no `image`"),
@@ -279,6 +280,10 @@ def test_b052_one_byte_order_mark_and_any_line_ends_are_fine(file):
         (HEAD + "    artifacts: [../x]\n", "6:17 `jobs.smoke.artifacts[0]`: '../x' is no path under the work folder"),
         (HEAD + "    artifacts: [/etc/passwd]\n", "'/etc/passwd' is no path under the work folder"),
         (HEAD + f"    artifacts: [{', '.join('abc' for _ in range(51))}]\n", "has more than 50 items"),
+        (
+            HEAD + f"    artifacts: [{', '.join('../x' for _ in range(51))}]\n",
+            "6:16 `jobs.smoke.artifacts` has more than 50 items | Remove some.",
+        ),
         (HEAD + "    env: {1: a}\n", "6:11 '1' cannot be the name of a variable"),
         (HEAD + "    env: {'A=B': a}\n", "'A=B' cannot be the name of a variable"),
         (HEAD + '    env: {"A\\nB": a}\n', "'A\\nB' cannot be the name of a variable"),
@@ -367,7 +372,30 @@ def test_the_first_faults_are_told_and_that_there_are_more(n, last):
     assert [fault.message.partition(" fault")[0] for fault in faults[MAX_FAULTS:]] == ([last] if last else [])
 
 
-def test_a_key_called_as_pydantic_calls_keys_is_an_unknown_key():
+def test_the_topmost_faults_are_told_whatever_stands_below_them():
+    keys = "".join(f"      1{number}: x\n" for number in range(900))
+    faults = check(f"version: 1\njobs:\n  smoke:\n    env:\n{keys}    comand: x\n    artifacts: [../x, ~]\n")
+    assert isinstance(faults, tuple)
+    assert [fault.line for fault in faults] == list(range(5, 5 + MAX_FAULTS + 1))
+    assert "at least 350 more" in faults[-1].message
+
+
+def test_a_list_of_bad_items_is_not_called_empty():
+    faults = check(HEAD + "policy: {secrets: {A: {jobs: [Smoke, run]}}}\n")
+    assert isinstance(faults, tuple)
+    assert [f"{fault.line}:{fault.column}" for fault in faults] == ["6:31", "6:38"]
+
+
+def test_what_defaults_and_a_job_say_together_is_looked_at_in_the_job():
+    defaults = "version: 1\ndefaults: {secrets: [A]}\njobs:\n"
+    assert refused(defaults + f"  one: {{image: '{IMAGE}', run: x, env: {{A: '1'}}}}\n").startswith(
+        "4:8 `jobs.one.secrets`: A stands under `env` too"
+    )
+    other = f"version: 1\ndefaults: {{env: {{A: '1'}}}}\njobs:\n  one: {{image: '{IMAGE}', run: x, secrets: [A]}}\n"
+    assert "`jobs.one.secrets`: A stands under `env` too" in refused(other)
+
+
+def test_a_key_in_brackets_is_an_unknown_key():
     assert refused(f"'[key]': 1\n{HEAD}").startswith("1:1 unknown key `[key]`")
     assert refused(HEAD + "    '[key]': 1\n").startswith("6:5 unknown key `[key]`")
 
@@ -751,6 +779,9 @@ def test_a_policy_counts_whatever_else_is_wrong_with_its_file():
     with pytest.raises(ConfigError, match="unknown key `imags`; did you mean `images`") as caught:
         policy_of("version: 1\npolicy:\n  imags: [a]\n")
     assert caught.value.line == 3
+    for nothing in ("policy:\n", "policy: {images: ~}\n", "policy:\n  max:\n    gpus:\n"):
+        with pytest.raises(ConfigError, match="has no value"):
+            policy_of(nothing)
     for broken in ("policy: [", "policy: 1\n", "policy:\n  images: a\n", "# nothing\n"):
         with pytest.raises(ConfigError):
             policy_of(broken)
