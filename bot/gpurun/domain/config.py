@@ -98,7 +98,8 @@ class ModelKeys(_Part):
     revision: ModelRevision | None = Field(
         default=None, examples=["main", "v1.0", "2f1a0b9c8d7e6f5a4b3c2d1e0f0d5f9f0f2a0f4d"]
     )
-    """Its full commit id; or a branch or tag, which `.gpurun.lock` pins. Without it: `main`."""
+    """Its full commit id; or a branch, a tag or the first 7 or more digits of a commit id, which `.gpurun.lock` pins.
+    Without it: `main`."""
     target: Target | None = Field(default=None, examples=["/weights"])
     """A folder in the container that gets the plain files. They are always in the hub cache, where `from_pretrained`
     finds them by id."""

@@ -32,7 +32,8 @@ MAX_RETRY_ATTEMPTS = 5
 MODEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 """`organisation/name` on the hub."""
 
-_HEX40 = re.compile(r"[0-9a-f]{40}")
+_COMMIT = re.compile(r"[0-9A-Fa-f]{7,40}")
+"""An id of the hub, or the start of one: only the hub knows whether it is enough of it, so `.gpurun.lock` pins it."""
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
 
 
@@ -83,11 +84,11 @@ def _model_id(text: str) -> str:
 
 
 def _revision(text: str) -> Revision | HubRef:
-    if _HEX40.fullmatch(text):
-        return Revision(text)
-    if re.fullmatch(r"[0-9A-Fa-f]{7,}", text):
+    if _COMMIT.fullmatch(text):
+        return Revision(text.lower()) if len(text) == 40 else HubRef(text.lower())
+    if re.fullmatch(r"[0-9A-Fa-f]{41,}", text):
         raise ValueError(
-            f"{quoted(text)} is no full commit id. Write all 40 lower-case hex digits; "
+            f"{quoted(text)} is too long for a commit id. Write its 40 hex digits; "
             "the page 'Files' → 'History' of the model shows them"
         )
     try:

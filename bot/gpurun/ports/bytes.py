@@ -45,7 +45,7 @@ class Hub(Protocol):
         ...
 
     async def revision_of(self, model_id: str, ref: str) -> Revision:
-        """The commit that a branch or tag points to now; of a 40-digit commit itself, when the model has it.
+        """The commit that a branch or tag points to now, or that starts with these 7 to 40 hex digits.
 
         Says nothing about access to the files: a gated model shows its commits to everybody, and `resolve` asks.
 

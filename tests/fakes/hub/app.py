@@ -179,6 +179,9 @@ class _Face:
         model = self._hub.models[_id(request)]
         revision = request.path_params.get("revision", "main")
         revision = model.main if revision == "main" else model.refs.get(revision, revision)
+        starting = [commit for commit in model.commits if len(revision) >= 7 and commit.startswith(revision)]
+        if len(starting) == 1:
+            revision = starting[0]
         if revision not in model.commits:
             raise Refusal(404, code="RevisionNotFound", message=f"Invalid rev id: {revision}")
         return At(model, revision)

@@ -244,7 +244,7 @@ def test_b052_one_byte_order_mark_and_any_line_ends_are_fine(file):
         (HEAD.replace("python smoke.py", ""), "5:5 `run` has no value"),
         (HEAD + "    models: [{id: gpt2, revision: main}]\n", "6:19 `jobs.smoke.models[0].id`: 'gpt2' is no model"),
         (HEAD + "    models: [{id: a/b, revision: a..b}]\n", "`jobs.smoke.models[0].revision`: 'a..b' is no branch"),
-        (HEAD + "    models: [{id: a/b, revision: abc1234}]\n", "'abc1234' is no full commit id"),
+        (HEAD + f"    models: [{{id: a/b, revision: {'abc1234' * 6}}}]\n", "is too long for a commit id"),
         (HEAD + "    models: [{revision: main}]\n", "6:14 `jobs.smoke.models[0]` has no `id`"),
         (HEAD + "    kind: bench\n", "6:11 `jobs.smoke.kind`: 'bench' is no kind of job | Write verify, batch or"),
         (HEAD + "    trigger: {comment: yes}\n", "6:24 `jobs.smoke.trigger.comment`: 'yes' is neither | Write true"),

@@ -195,3 +195,12 @@ def test_the_hub_must_list_what_the_lock_has_seen():
         with pytest.raises(PinNotFound, match=r"otherwise than `.gpurun.lock` of 2026-12-01"):
             require_same_files(LOCK, replace(pin, files=odd))
     require_same_files(LOCK, replace(pin, revision=Revision("f" * 40), files=())), "another commit is another list"
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("9C41AB07", HubRef("9c41ab07")), ("9C41AB07" * 5, Revision("9c41ab07" * 5)), ("9c41ab", HubRef("9c41ab"))],
+)
+def test_b084_upper_case_is_normalised_and_a_short_id_needs_the_lock(written, meant):
+    (model,) = job(JOB.replace("target: /w", f"revision: {written}")).models
+    assert (type(model.ref), model.ref) == (type(meant), meant)

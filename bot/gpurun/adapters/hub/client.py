@@ -18,7 +18,7 @@ from pydantic import SecretStr
 
 from gpurun.adapters.hub.cache import PIECE_BYTES, Part, RepoCache, git_blob_id
 from gpurun.adapters.hub.listing import MAX_FILES, Entry, checked_files, is_ref, read_page, read_revision
-from gpurun.adapters.hub.refusals import Asked, is_commit
+from gpurun.adapters.hub.refusals import Asked, is_start_of_commit
 from gpurun.adapters.hub.wire import HubWire, pieces, whole
 from gpurun.domain.errors import GpurunError, HubUnavailable, PinNotFound
 from gpurun.domain.ids import Revision
@@ -88,7 +88,7 @@ class HuggingFaceHub:
                     revision = read_revision(await whole(response, asked, max_bytes=_MAX_PAGE_BYTES))
         except TimeoutError as exc:
             raise HubUnavailable(f"The hub took longer than {self._resolve_timeout_s:g} s to find {asked}.") from exc
-        if is_commit(ref) and revision != ref:  # a branch may be named like a commit
+        if is_start_of_commit(ref) and not revision.startswith(ref):  # a branch may be named like a commit
             raise PinNotFound(f"Asked for {asked}, the hub answered for commit {revision}.", pin=asked.pin)
         return revision
 

@@ -38,8 +38,13 @@ class Asked:
 
 
 def is_commit(ref: str) -> bool:
-    """40 lower-case hex digits; anything else is a branch or tag."""
+    """40 lower-case hex digits."""
     return re.fullmatch(r"[0-9a-f]{40}", ref) is not None
+
+
+def is_start_of_commit(ref: str) -> bool:
+    """7 to 40 lower-case hex digits; anything else is a branch or tag."""
+    return re.fullmatch(r"[0-9a-f]{7,40}", ref) is not None
 
 
 def raise_for_store(response: httpx2.Response, asked: Asked) -> None:
@@ -119,6 +124,12 @@ def _no_revision(asked: Asked) -> PinNotFound:
     if is_commit(asked.revision):
         return PinNotFound(
             f"{asked.model_id} has no commit {asked.revision}.",
+            hint=f"Copy a full commit id from {asked.endpoint}/{asked.model_id}/commits/main.",
+            pin=asked.pin,
+        )
+    if is_start_of_commit(asked.revision):
+        return PinNotFound(
+            f"{asked.model_id} has no commit that starts with {asked.revision}, or more than one.",
             hint=f"Copy a full commit id from {asked.endpoint}/{asked.model_id}/commits/main.",
             pin=asked.pin,
         )

@@ -45,7 +45,7 @@ async def test_every_file_is_pinned_by_path_size_and_hash(fake, hub):
     )
 
 
-async def test_the_same_revision_gives_the_same_pin_while_main_moves(fake, hub):
+async def test_b082_the_same_revision_gives_the_same_pin_while_main_moves(fake, hub):
     revision = fake.add_model(ID, FILES)
     first = await hub.resolve(spec(revision))
     fake.add_model(ID, {"other.bin": b"x"})
@@ -107,13 +107,23 @@ async def test_a_revision_that_does_not_exist(fake, hub):
 
 
 @pytest.mark.parametrize(("token", "says"), [("", "no token was sent"), (TOKEN, "a token was sent")])
-async def test_a_repository_that_is_not_shown_names_the_possibilities(fake, make_hub, token, says):
+async def test_b085_a_repository_that_is_not_shown_names_the_possibilities(fake, make_hub, token, says):
     if token:
         fake.add_token(token)
     fake.add_model("acme/private", FILES, private=True)
     for hidden in ("acme/none", "acme/private"):
         error = await refusal(make_hub(token), "1" * 40, hidden)
         assert f"does not show {hidden}: it does not exist, has another name, or is private ({says}" in error.message
+
+
+@pytest.mark.parametrize(("token", "says"), [("", "no token was sent"), (TOKEN, "a token was sent")])
+async def test_b085_a_bare_401_names_them_too(fake, make_hub, token, says):
+    if token:
+        fake.add_token(token)
+    revision = fake.add_model(ID, FILES)
+    fake.fail_next(401)
+    error = await refusal(make_hub(token), revision)
+    assert f"does not show {ID}: it does not exist, has another name, or is private ({says}" in error.message
 
 
 async def test_a_private_model_with_the_right_token(fake, make_hub):
@@ -123,7 +133,7 @@ async def test_a_private_model_with_the_right_token(fake, make_hub):
 
 
 @pytest.mark.parametrize(("token", "says"), [("", "the bot sent no token"), (TOKEN, "has no access to it")])
-async def test_a_gated_model_is_refused_before_any_download(fake, make_hub, token, says):
+async def test_b086_a_gated_model_is_refused_before_any_download(fake, make_hub, token, says):
     if token:
         fake.add_token(token)
     revision = fake.add_model(ID, FILES, gated="manual")
@@ -131,6 +141,10 @@ async def test_a_gated_model_is_refused_before_any_download(fake, make_hub, toke
     assert "acme/tiny is gated" in error.message
     assert says in error.message
     assert f"{fake.url}/acme/tiny" in error.hint
+    assert [request.path for request in fake.seen("/resolve/", method="HEAD")] == [
+        f"/{ID}/resolve/{revision}/weights.safetensors"
+    ]
+    assert fake.seen("/resolve/") == fake.seen("/repos/") == []
 
 
 async def test_a_gated_model_whose_terms_were_accepted(fake, make_hub):
