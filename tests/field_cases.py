@@ -49,6 +49,7 @@ CASES = {
     "B084": "A short commit id is pinned as the whole one, or refused; upper case means the same.",
     "B085": "A 401 names the three things that it may mean, and whether a token was sent.",
     "B086": "A gated model is refused before anything is paid for, with the page to go to.",
+    "B088": "Nobody asks the hub again before the time that it named.",
     # container, log, source
     "B096": "No header of a frame is in the text of a log, with a terminal or without.",
     "B098": "Bytes that are no text are kept, shown with replacements, and end nothing.",

@@ -90,7 +90,11 @@ class _Face:
                 self._raise_trouble(path)
                 if token is not None and token not in self._hub.tokens and not path.startswith("/repos/"):
                     raise Refusal(401, message="Invalid credentials in Authorization header")
-                return answer(request)
+                response = answer(request)
+                for part, told in self._hub.limits.items():
+                    if part in path:
+                        response.headers["RateLimit"] = told
+                return response
             except Refusal as refusal:
                 return refusal.response()
 

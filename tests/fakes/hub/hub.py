@@ -19,6 +19,8 @@ class FakeHub:
         """Token -> ids of models that let it in."""
         self.requests: list[SeenRequest] = []
         self.trouble: list[Trouble] = []
+        self.limits: dict[str, str] = {}
+        """`RateLimit` headers of answers that go well, by a part of the path."""
         self.page_size = page_size
         self.ignores_range = False
         self.redirects_small_files = False

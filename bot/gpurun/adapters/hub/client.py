@@ -18,11 +18,13 @@ from pydantic import SecretStr
 
 from gpurun.adapters.hub.cache import PIECE_BYTES, Part, RepoCache, git_blob_id
 from gpurun.adapters.hub.listing import MAX_FILES, Entry, checked_files, is_ref, read_page, read_revision
+from gpurun.adapters.hub.pauses import Pauses
 from gpurun.adapters.hub.refusals import Asked, is_start_of_commit
 from gpurun.adapters.hub.wire import HubWire, pieces, whole
 from gpurun.domain.errors import GpurunError, HubUnavailable, PinNotFound
 from gpurun.domain.ids import Revision
 from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
+from gpurun.ports.clock import Clock
 
 if TYPE_CHECKING:
     import httpx2
@@ -38,6 +40,9 @@ _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 class HuggingFaceHub:
     """`ports.bytes.Hub`. `close` lets its connections go.
 
+    What the hub says of its limits is kept by all calls: while a kind of request must wait, none of it is sent, and
+    HubUnavailable says for how long.
+
     `resolve_timeout_s` bounds one `resolve`; small files that it got before stay in the cache, so that a try again gets
     further. `idle_timeout_s` bounds the silence of any answer. The token goes to `endpoint` and nowhere else.
 
@@ -50,11 +55,12 @@ class HuggingFaceHub:
         endpoint: str,
         token: SecretStr,
         cache_folder: Path,
+        clock: Clock,
         *,
         resolve_timeout_s: float = 25.0,
         idle_timeout_s: float = 20.0,
     ) -> None:
-        self._wire = HubWire(endpoint, token, idle_timeout_s=idle_timeout_s)
+        self._wire = HubWire(endpoint, token, Pauses(clock), idle_timeout_s=idle_timeout_s)
         self._resolve_timeout_s = resolve_timeout_s
         self._cache_folder = cache_folder
         self._caches: dict[str, RepoCache] = {}

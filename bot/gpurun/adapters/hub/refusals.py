@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpurun.adapters.hub.pauses import retry_after_s
 from gpurun.domain.errors import HubUnavailable, PinNotFound
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError
 
 _MAX_ERROR_BYTES = 64 * 1024
-_MAX_RETRY_AFTER_S = 3600.0
 _TRY_AGAIN = frozenset({408, 425, 429})
 
 
@@ -78,7 +78,7 @@ def _elsewhere(response: httpx2.Response, asked: Asked) -> PinNotFound | HubUnav
         )
     # A signature expires: asking the hub again gives a fresh one.
     return HubUnavailable(
-        f"The hub's store at {host} answered {status} for {asked}.", retry_after_s=_retry_after(response)
+        f"The hub's store at {host} answered {status} for {asked}.", retry_after_s=retry_after_s(response)
     )
 
 
@@ -87,7 +87,7 @@ def _told_apart(exc: HfHubHTTPError, asked: Asked) -> PinNotFound | HubUnavailab
 
     status = exc.response.status_code
     if status >= 500 or status in _TRY_AGAIN:
-        return HubUnavailable(f"The hub answered {status} for {asked}.", retry_after_s=_retry_after(exc.response))
+        return HubUnavailable(f"The hub answered {status} for {asked}.", retry_after_s=retry_after_s(exc.response))
     if exc.response.headers.get("X-Error-Message") == "Invalid credentials in Authorization header":
         return _bad_token(asked)
     # The first that fits: GatedRepoError is a RepositoryNotFoundError.
@@ -174,14 +174,3 @@ def _forbidden(asked: Asked) -> PinNotFound:
     return PinNotFound(
         f"The hub forbids {asked} ({token}).", hint="Give the token of the bot read access to it.", pin=asked.pin
     )
-
-
-def _retry_after(response: httpx2.Response) -> float | None:
-    """Seconds that the hub asks for, by `RateLimit: "api";r=0;t=90` or `Retry-After: 90`."""
-    from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]  # re-exported without __all__
-
-    limit = parse_ratelimit_headers(response.headers)
-    if response.status_code == 429 and limit is not None and limit.remaining == 0:
-        return min(float(limit.reset_in_seconds), _MAX_RETRY_AFTER_S)
-    told = response.headers.get("Retry-After", "")
-    return min(float(told), _MAX_RETRY_AFTER_S) if told.isascii() and told.isdigit() else None

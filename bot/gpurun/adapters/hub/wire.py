@@ -11,6 +11,7 @@ from urllib.parse import quote
 from pydantic import SecretStr
 
 from gpurun.adapters.hub.cache import PIECE_BYTES
+from gpurun.adapters.hub.pauses import Pauses
 from gpurun.adapters.hub.refusals import Asked, raise_for, raise_for_store
 from gpurun.domain.errors import HubUnavailable, PinNotFound
 
@@ -25,9 +26,10 @@ _MAX_PORT = 65_535
 class HubWire:
     """Raises PinNotFound and HubUnavailable only. The token goes to `endpoint` and nowhere else."""
 
-    def __init__(self, endpoint: str, token: SecretStr, *, idle_timeout_s: float) -> None:
+    def __init__(self, endpoint: str, token: SecretStr, pauses: Pauses, *, idle_timeout_s: float) -> None:
         self._endpoint = endpoint.rstrip("/")
         self._token = token
+        self._pauses = pauses
         self._idle_timeout_s = idle_timeout_s
         self._client: httpx2.AsyncClient | None = None
 
@@ -88,8 +90,11 @@ class HubWire:
     ) -> AsyncIterator[httpx2.Response]:
         import httpx2
 
+        is_hub = self._is_hub(url)
+        if is_hub:
+            self._pauses.require_none(url)
         headers = {"Accept-Encoding": "identity"}
-        if asked.sent_token and self._is_hub(url):
+        if asked.sent_token and is_hub:
             headers["Authorization"] = f"Bearer {self._token.get_secret_value()}"
         if start > 0:
             headers["Range"] = f"bytes={start}-"
@@ -98,6 +103,8 @@ class HubWire:
         except httpx2.TransportError as exc:
             raise HubUnavailable(f"{asked}: {url.host} cannot be reached ({_words(exc)}).") from exc
         try:
+            if is_hub:
+                self._pauses.note(response)
             yield response
         finally:
             await response.aclose()

@@ -14,6 +14,7 @@ from pydantic import SecretStr
 
 from gpurun.adapters.hub import HuggingFaceHub
 from gpurun.domain.plan import ModelSpec
+from tests.fakes.clock import FakeClock
 from tests.fakes.hub import FakeHub
 
 ID = "acme/tiny"
@@ -154,5 +155,5 @@ def test_the_adapter_is_imported_without_the_client_libraries():
 
 
 def test_the_adapter_can_be_made_without_a_connection(tmp_path):
-    assert HuggingFaceHub("https://example.org/", SecretStr(""), tmp_path / "none")
+    assert HuggingFaceHub("https://example.org/", SecretStr(""), tmp_path / "none", FakeClock())
     assert not (tmp_path / "none").exists()

@@ -14,6 +14,7 @@ from gpurun.domain.errors import HubUnavailable, PinNotFound
 from gpurun.domain.folder import is_safe_path
 from gpurun.domain.ids import Revision
 from gpurun.domain.plan import ModelFile, ModelSpec
+from tests.fakes.clock import FakeClock
 from tests.fakes.hub.state import object_id
 
 ID = "acme/tiny"
@@ -189,13 +190,14 @@ async def test_bare_refusals_are_final(fake, hub, status, says):
         (408, {}, None),
     ],
 )
-async def test_trouble_of_the_hub_is_transient_and_one_try(fake, hub, status, headers, retry_after_s):
+async def test_trouble_of_the_hub_is_transient_and_one_try(fake, hub, clock, status, headers, retry_after_s):
     revision = fake.add_model(ID, FILES)
     fake.fail_next(status, headers=headers)
     with pytest.raises(HubUnavailable, match=str(status)) as caught:
         await hub.resolve(spec(revision))
     assert caught.value.retry_after_s == retry_after_s
     assert len(fake.requests) == 1
+    clock.advance(seconds=retry_after_s or 0)
     assert (await hub.resolve(spec(revision))).files
 
 
@@ -210,7 +212,7 @@ async def test_trouble_at_any_step_is_transient(fake, hub, part):
 async def test_no_hub_at_all(tmp_path):
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        hub = HuggingFaceHub(f"http://127.0.0.1:{closed.getsockname()[1]}", SecretStr(TOKEN), tmp_path)
+        hub = HuggingFaceHub(f"http://127.0.0.1:{closed.getsockname()[1]}", SecretStr(TOKEN), tmp_path, FakeClock())
         with pytest.raises(HubUnavailable, match=r"127\.0\.0\.1 cannot be reached"):
             await hub.resolve(spec("1" * 40))
     await hub.close()
