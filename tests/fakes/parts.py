@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from gpurun.domain.errors import Bug, GpurunError, PinNotFound, SourceUnavailable, UserError
+from gpurun.domain.errors import Bug, GpurunError, NothingIncluded, PinNotFound, SourceUnavailable, UserError
 from gpurun.domain.forge import (
     ChangedFiles,
     Check,
@@ -76,7 +76,10 @@ class FakeHub:
         files = self.models.get((spec.id, spec.revision))
         if files is None:
             raise PinNotFound(f"The hub has no {spec.id} at {spec.revision}.", pin=f"{spec.id} at {spec.revision}")
-        return ModelPin(id=spec.id, revision=spec.revision, target=spec.target, files=files)
+        wanted = tuple(file for file in files if spec.wants(file.path))
+        if not wanted:
+            raise NothingIncluded(f"`include` and `exclude` leave none of the {len(files)} files of {spec.id}.")
+        return spec.with_files(wanted)
 
     async def revision_of(self, model_id: str, ref: str) -> Revision:
         _raise_next(self.errors)

@@ -18,6 +18,7 @@ from gpurun.domain.config_values import (
     Duration,
     EnvName,
     EnvValue,
+    FilesPattern,
     Flag,
     Glob,
     Gpu,
@@ -46,6 +47,7 @@ from gpurun.domain.quantity import GpuNeed
 
 MAX_ARTIFACTS = 50
 MAX_MODELS = 32
+MAX_PATTERNS = 50
 MAX_SECRETS = 50
 MAIN = HubRef("main")
 """The branch of the hub that is meant when none is written."""
@@ -61,7 +63,7 @@ PLANNED_KEYS: Mapping[str, frozenset[str]] = {
     "trigger": frozenset({"pull_request", "push", "schedule"}),
     "limits": frozenset({"max_price", "max_cost", "idle"}),
     "retry": frozenset({"on_events", "other_host"}),
-    "model": frozenset({"include"}),
+    "model": frozenset(),
     "resources": frozenset(),
     "checkout": frozenset({"ref"}),
     "policy": frozenset({"bots", "network", "untrusted"}),
@@ -103,6 +105,13 @@ class ModelKeys(_Part):
     target: Target | None = Field(default=None, examples=["/weights"])
     """A folder in the container that gets the plain files. They are always in the hub cache, where `from_pretrained`
     finds them by id."""
+    include: tuple[FilesPattern, ...] = Field(
+        default=(), max_length=MAX_PATTERNS, examples=['["*.json", "*.safetensors"]']
+    )
+    """Only files that match one of these patterns; `*` stands for anything, `/` too, and `folder/` for all below it. As
+    `allow_patterns` of `snapshot_download`. Without it: all files."""
+    exclude: tuple[FilesPattern, ...] = Field(default=(), max_length=MAX_PATTERNS, examples=['["*.bin"]'])
+    """None of the files that match one of these patterns. As `ignore_patterns`."""
 
     @property
     def ref(self) -> Revision | HubRef:

@@ -154,6 +154,12 @@ def _glob(text: str) -> str:
     return text
 
 
+def _files_pattern(text: str) -> str:
+    if not text.strip() or text.startswith("/") or len(text) > MAX_GLOB_CHARS or not text.isprintable():
+        raise ValueError(f"{quoted(text)} is no pattern for files of a repository. Write one such as *.safetensors")
+    return text
+
+
 def _provider(text: str) -> str:
     if text in PROVIDERS_PLANNED:
         raise ValueError(f"the provider {text} is not in this version. Write docker, or delete it")
@@ -257,6 +263,7 @@ SecretName = Annotated[
 ]
 Workdir = Annotated[str, _read(_workdir), _any_text(pattern=r"^(?![/~])[^\\]+$")]
 Glob = Annotated[str, _read(_glob), _any_text(pattern=r"^\S+$", maxLength=MAX_GLOB_CHARS)]
+FilesPattern = Annotated[str, _read(_files_pattern), _any_text(pattern=r"^[^/]", maxLength=MAX_GLOB_CHARS)]
 ProviderId = Annotated[str, _read(_provider), _schema("string", enum=list(PROVIDERS))]
 KindName = Annotated[str, _read(_kind), _schema("string", enum=list(KIND_NAMES))]
 Flag = Annotated[

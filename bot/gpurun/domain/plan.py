@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 from gpurun.domain.ids import CommitSha, ImageRef, JobName, RepoName, Revision, TreeSha
 
@@ -16,6 +17,30 @@ class ModelSpec:
     revision: Revision
     target: str | None = None
     """Absolute folder in the container for plain files, beside the hub cache layout; None for the cache only."""
+    include: tuple[str, ...] = ()
+    """Patterns, one of which a file must match; empty for all files."""
+    exclude: tuple[str, ...] = ()
+    """Patterns, none of which it may match."""
+
+    def wants(self, path: str) -> bool:
+        """As `allow_patterns` and `ignore_patterns` of `snapshot_download` do: `*` stands for `/`, too."""
+        included = not self.include or _matches(path, self.include)
+        return included and not _matches(path, self.exclude)
+
+    def with_files(self, files: tuple[ModelFile, ...]) -> ModelPin:
+        """The pin. `files` are those that it wants."""
+        return ModelPin(
+            id=self.id,
+            revision=self.revision,
+            target=self.target,
+            include=self.include,
+            exclude=self.exclude,
+            files=files,
+        )
+
+
+def _matches(path: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(path, f"{pattern}*" if pattern.endswith("/") else pattern) for pattern in patterns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +63,17 @@ class ModelPin:
     id: str
     revision: Revision
     target: str | None = None
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    """As in the spec. They are not in the digest: what they select is."""
     files: tuple[ModelFile, ...]
+
+    @property
+    def spec(self) -> ModelSpec:
+        """What it is the pin of."""
+        return ModelSpec(
+            id=self.id, revision=self.revision, target=self.target, include=self.include, exclude=self.exclude
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -111,7 +111,7 @@ def pinned(job: Job, lock: Lock, *, folder: str = "") -> PinnedJob:
     if image is None or lacking:
         raise Unpinned(images, lacking, folder=folder)
     specs = (
-        ModelSpec(id=model.id, revision=revision, target=model.target)
+        ModelSpec(id=model.id, revision=revision, target=model.target, include=model.include, exclude=model.exclude)
         for model, revision in zip(job.models, revisions, strict=True)
         if revision is not None
     )
@@ -138,7 +138,8 @@ def require_same_files(lock: Lock, pin: ModelPin, *, folder: str = "") -> None:
         if (entry.id, entry.revision) != (pin.id, pin.revision) or not entry.files:
             continue
         listed = {file.path: (file.size, file.etag) for file in pin.files}
-        locked = {file.path: (file.size, file.sha256 or file.blob) for file in entry.files}
+        wanted = (file for file in entry.files if pin.spec.wants(file.path))
+        locked = {file.path: (file.size, file.sha256 or file.blob) for file in wanted}
         odd = sorted(path for path in listed.keys() | locked.keys() if listed.get(path) != locked.get(path))
         if odd:
             raise PinNotFound(

@@ -87,7 +87,7 @@ def build(*, repo: RepoName, sha: CommitSha, job_name: JobName, job: Job, pins: 
         raise Bug("a plan was asked for before everything was pinned")
     wanted = pinned(job, pins.lock or Lock())
     for spec, pin in zip(wanted.models, pins.models, strict=True):
-        if (spec.id, spec.revision, spec.target) != (pin.id, pin.revision, pin.target):
+        if spec != pin.spec:
             raise Bug(f"the pin of {pin.id} stands in the place of {spec.id}")
     _require_short(pins)
     return Plan(

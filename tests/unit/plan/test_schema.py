@@ -248,7 +248,7 @@ def refusal(file) -> str:
         ("job.models", {"id": "a/b"}),
         ("job.models.[]", {"revision": "main"}),
         ("job.models.[]", {"id": "org"}),
-        ("job.models.[]", {"id": "a/b", "include": ["x"]}),
+        ("job.models.[]", {"id": "a/b", "include": ["/x"]}),
         ("job.resources.gpu", "A100"),
         ("job.resources.memory", "32"),
         ("job.limits.max_duration", "30"),

@@ -21,7 +21,7 @@ from gpurun.adapters.hub.listing import MAX_FILES, Entry, checked_files, is_ref,
 from gpurun.adapters.hub.pauses import Pauses
 from gpurun.adapters.hub.refusals import Asked, is_start_of_commit
 from gpurun.adapters.hub.wire import HubWire, pieces, whole
-from gpurun.domain.errors import GpurunError, HubUnavailable, PinNotFound
+from gpurun.domain.errors import GpurunError, HubUnavailable, NothingIncluded, PinNotFound
 from gpurun.domain.ids import Revision
 from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
 from gpurun.ports.clock import Clock
@@ -73,15 +73,14 @@ class HuggingFaceHub:
         _check_id(spec.id)
         try:
             with anyio.fail_after(self._resolve_timeout_s):
-                entries = checked_files(await self._list(spec), spec.id)
+                entries = _selected(checked_files(await self._list(spec), spec.id), spec)
                 await self._probe(spec, entries)
                 small = await self._small_hashes(spec, [entry for entry in entries if entry.lfs is None])
         except TimeoutError as exc:
             raise HubUnavailable(
                 f"The file list of {spec.id} took longer than {self._resolve_timeout_s:g} s; what came so far is kept."
             ) from exc
-        files = tuple(_pinned(entry, small) for entry in entries)
-        return ModelPin(id=spec.id, revision=spec.revision, target=spec.target, files=files)
+        return spec.with_files(tuple(_pinned(entry, small) for entry in entries))
 
     async def revision_of(self, model_id: str, ref: str) -> Revision:
         _check_id(model_id)
@@ -243,6 +242,16 @@ def _check_id(model_id: str) -> None:
         validate_repo_id(model_id)
     except HFValidationError as exc:
         raise PinNotFound(f"{model_id!r} is not the id of a model (organisation/name).") from exc
+
+
+def _selected(entries: tuple[Entry, ...], spec: ModelSpec) -> tuple[Entry, ...]:
+    """Raises NothingIncluded."""
+    wanted = tuple(entry for entry in entries if spec.wants(entry.path))
+    if not wanted:
+        raise NothingIncluded(
+            f"`include` and `exclude` leave none of the {len(entries)} files of {spec.id}, such as {entries[0].path!r}."
+        )
+    return wanted
 
 
 def _pinned(entry: Entry, small: dict[str, str]) -> ModelFile:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import socket
+from dataclasses import replace
 
 import pytest
+from huggingface_hub.utils import filter_repo_objects
 from pydantic import SecretStr
 
 from gpurun.adapters.hub import HuggingFaceHub
 from gpurun.adapters.hub.listing import Entry, read_page
-from gpurun.domain.errors import HubUnavailable, PinNotFound
+from gpurun.domain.errors import HubUnavailable, NothingIncluded, PinNotFound
 from gpurun.domain.folder import is_safe_path
 from gpurun.domain.ids import Revision
 from gpurun.domain.plan import ModelFile, ModelSpec
@@ -88,6 +90,35 @@ async def test_small_files_may_come_by_a_redirect(fake, make_hub):
     pin = await make_hub(TOKEN).resolve(spec(revision))
     assert pin.files[0].sha256 == sha256(FILES["config.json"])
     assert fake.seen("/resolve-cache/")[0].token == TOKEN
+
+
+# --- some of the files
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "paths"),
+    [
+        (("*.json",), (), ["config.json"]),
+        (("*.txt",), ("empty*",), ["sub/ä #1?.txt"]),
+        (("sub/",), (), ["sub/ä #1?.txt"]),
+        ((), ("*.safetensors", "sub/*"), ["config.json", "empty.txt"]),
+        (("w*", "*.none"), (), ["weights.safetensors"]),
+    ],
+)
+async def test_patterns_select_as_those_of_snapshot_download_do(fake, hub, include, exclude, paths):
+    revision = fake.add_model(ID, FILES)
+    pin = await hub.resolve(replace(spec(revision), include=include, exclude=exclude))
+    assert [file.path for file in pin.files] == paths
+    theirs = filter_repo_objects(list(FILES), allow_patterns=list(include) or None, ignore_patterns=list(exclude))
+    assert sorted(theirs) == paths
+    fetched = {request.path.rpartition("/")[2] for request in fake.seen("/resolve/")}
+    assert fetched <= {path.rpartition("/")[2] for path in paths}
+
+
+async def test_patterns_that_leave_nothing_are_refused(fake, hub):
+    revision = fake.add_model(ID, FILES)
+    with pytest.raises(NothingIncluded, match=r"leave none of the 4 files of acme/tiny, such as 'config\.json'"):
+        await hub.resolve(replace(spec(revision), include=("*.gguf",)))
 
 
 # --- what is refused, and what the person reads
