@@ -21,7 +21,7 @@ from gpurun.domain.forge import (
 from gpurun.domain.ids import BranchName, CommitSha, ImageRef, RepoName, Revision, TreeSha
 from gpurun.domain.lock import ImagePin
 from gpurun.domain.offer import Uplink
-from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
+from gpurun.domain.plan import HubKind, ModelFile, ModelPin, ModelSpec
 from gpurun.domain.repository import RepoFacts
 from gpurun.domain.run import Phase, Result, ResultKind
 from gpurun.ports.store import Store, Tx
@@ -81,7 +81,7 @@ class FakeHub:
             raise NothingIncluded(f"`include` and `exclude` leave none of the {len(files)} files of {spec.id}.")
         return spec.with_files(wanted)
 
-    async def revision_of(self, model_id: str, ref: str) -> Revision:
+    async def revision_of(self, model_id: str, ref: str, *, kind: HubKind = "model") -> Revision:
         _raise_next(self.errors)
         commits = {str(revision): revision for name, revision in self.models if name == model_id}
         found = self.refs.get((model_id, ref)) or commits.get(ref)
@@ -89,7 +89,7 @@ class FakeHub:
             raise PinNotFound(f"The hub has no {model_id} at {ref}.", pin=f"{model_id} at {ref}")
         return found
 
-    def open(self, model_id: str, revision: Revision, file: ModelFile, *, offset: int = 0) -> AsyncIterator[bytes]:
+    def open(self, pin: ModelPin, file: ModelFile, *, offset: int = 0) -> AsyncIterator[bytes]:
         raise Bug("no flow test reads a model")
 
 

@@ -124,7 +124,7 @@ class Known(Protocol):
 
     async def resolve(self, spec: ModelSpec) -> ModelPin: ...
 
-    async def known(self, model_id: str, blobs: Mapping[str, int]) -> dict[str, str]: ...
+    async def known(self, spec: ModelSpec, blobs: Mapping[str, int]) -> dict[str, str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class LockThenHub:
     async def pin(self, spec: ModelSpec, lock: Lock) -> ModelPin | None:
         entry = files_of(spec, lock)
         if entry is not None:
-            known = await self.hub.known(spec.id, small_files(spec, entry))
+            known = await self.hub.known(spec, small_files(spec, entry))
             pin = pin_of(spec, entry, known)
             if all(file.sha256 for file in pin.files):
                 return pin
@@ -160,7 +160,7 @@ class LockElseHub:
 @asynccontextmanager
 async def model_files(job: Job, at: At) -> AsyncIterator[ModelFiles]:
     """For one job there. What can reach a network is loaded only for jobs that have models."""
-    if not job.models:
+    if not job.from_hub:
         yield LockOnly()
         return
     async with the_hub() as hub:

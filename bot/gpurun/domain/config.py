@@ -42,7 +42,7 @@ from gpurun.domain.config_values import (
 )
 from gpurun.domain.forge import NotFetched
 from gpurun.domain.ids import HubRef, ImageTag, Revision
-from gpurun.domain.plan import Resources
+from gpurun.domain.plan import HubKind, Resources
 from gpurun.domain.quantity import GpuNeed
 
 MAX_ARTIFACTS = 50
@@ -56,7 +56,7 @@ PLANNED_KEYS: Mapping[str, frozenset[str]] = {
     "file": frozenset({"permissions", "budgets", "notifications"}),
     "job": frozenset(
         {
-            *("paths", "skip_if_only_changed", "build", "setup_inputs", "datasets", "checkpoint", "matrix", "assert"),
+            *("paths", "skip_if_only_changed", "build", "setup_inputs", "checkpoint", "matrix", "assert"),
             *("required", "concurrency", "merge_queue"),
         }
     ),
@@ -93,10 +93,10 @@ class _Part(BaseModel):
 
 
 class ModelKeys(_Part):
-    """One model of the hub. `.gpurun.lock` pins what the file does not."""
+    """One model or data set of the hub. `.gpurun.lock` pins what the file does not."""
 
     id: ModelId = Field(examples=["org/name"])
-    """The model on the hub."""
+    """Its name on the hub."""
     revision: ModelRevision | None = Field(
         default=None, examples=["main", "v1.0", "2f1a0b9c8d7e6f5a4b3c2d1e0f0d5f9f0f2a0f4d"]
     )
@@ -189,6 +189,8 @@ class JobKeys(_Part):
     on the server, `.env` for `gpurun run`."""
     models: tuple[ModelKeys, ...] = Field(default=(), max_length=MAX_MODELS)
     """Models whose files are verified and laid out before `setup`."""
+    datasets: tuple[ModelKeys, ...] = Field(default=(), max_length=MAX_MODELS, examples=["[{id: org/name}]"])
+    """Data sets of the hub, with the same keys. `snapshot_download("org/name", repo_type="dataset")` finds them."""
     resources: ResourceKeys = Field(default_factory=ResourceKeys)
     """What the job needs. Without it no GPU is asked for."""
     providers: tuple[ProviderId, ...] = Field(default=(), max_length=10, examples=["[docker]"])
@@ -276,6 +278,11 @@ class Job(JobKeys):
             shm_mib=self.resources.shm_size or 0,
         )
 
+    @property
+    def from_hub(self) -> tuple[tuple[HubKind, ModelKeys], ...]:
+        """Models, then data sets, in the order of the file."""
+        return (*(("model", keys) for keys in self.models), *(("dataset", keys) for keys in self.datasets))
+
     def skipped(self) -> frozenset[NotFetched]:
         """What of the commit the job does without."""
         wanted = {NotFetched.LFS: self.checkout.lfs, NotFetched.SUBMODULES: self.checkout.submodules}
@@ -304,7 +311,7 @@ class Job(JobKeys):
     @property
     def needs_lock(self) -> bool:
         """Whether the file names something that can move."""
-        return isinstance(self.image, ImageTag) or any(isinstance(model.ref, HubRef) for model in self.models)
+        return isinstance(self.image, ImageTag) or any(isinstance(keys.ref, HubRef) for _, keys in self.from_hub)
 
 
 class Config(_Part):

@@ -263,7 +263,7 @@ SecretName = Annotated[
 ]
 Workdir = Annotated[str, _read(_workdir), _any_text(pattern=r"^(?![/~])[^\\]+$")]
 Glob = Annotated[str, _read(_glob), _any_text(pattern=r"^\S+$", maxLength=MAX_GLOB_CHARS)]
-FilesPattern = Annotated[str, _read(_files_pattern), _any_text(pattern=r"^[^/]", maxLength=MAX_GLOB_CHARS)]
+FilesPattern = Annotated[str, _read(_files_pattern), _any_text(pattern=r"^[^/].*$", maxLength=MAX_GLOB_CHARS)]
 ProviderId = Annotated[str, _read(_provider), _schema("string", enum=list(PROVIDERS))]
 KindName = Annotated[str, _read(_kind), _schema("string", enum=list(KIND_NAMES))]
 Flag = Annotated[

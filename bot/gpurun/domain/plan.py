@@ -4,17 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import Literal
 
 from gpurun.domain.ids import CommitSha, ImageRef, JobName, RepoName, Revision, TreeSha
+
+HubKind = Literal["model", "dataset"]
+"""What a repository of the hub is."""
+
+
+def hub_path(kind: HubKind, id: str) -> str:
+    """What the address of its page has: `org/name`, `datasets/org/name`."""
+    return id if kind == "model" else f"{kind}s/{id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """What `.gpurun.yml` asks for, before the file list is known."""
+    """What `.gpurun.yml` asks for of a model or data set, before the file list is known."""
 
     id: str
     """`org/name` on the hub."""
+    kind: HubKind = "model"
     revision: Revision
+    refs: tuple[str, ...] = ("main",)
+    """Names that lead to this revision in the container."""
     target: str | None = None
     """Absolute folder in the container for plain files, beside the hub cache layout; None for the cache only."""
     include: tuple[str, ...] = ()
@@ -31,7 +43,9 @@ class ModelSpec:
         """The pin. `files` are those that it wants."""
         return ModelPin(
             id=self.id,
+            kind=self.kind,
             revision=self.revision,
+            refs=self.refs,
             target=self.target,
             include=self.include,
             exclude=self.exclude,
@@ -58,10 +72,13 @@ class ModelFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelPin:
-    """A model with its file list."""
+    """A model or data set with its file list."""
 
     id: str
+    kind: HubKind = "model"
     revision: Revision
+    refs: tuple[str, ...] = ("main",)
+    """As in the spec. Not in the digest: names are no content."""
     target: str | None = None
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -72,8 +89,19 @@ class ModelPin:
     def spec(self) -> ModelSpec:
         """What it is the pin of."""
         return ModelSpec(
-            id=self.id, revision=self.revision, target=self.target, include=self.include, exclude=self.exclude
+            id=self.id,
+            kind=self.kind,
+            revision=self.revision,
+            refs=self.refs,
+            target=self.target,
+            include=self.include,
+            exclude=self.exclude,
         )
+
+    @property
+    def path(self) -> str:
+        """`org/name`, `datasets/org/name`."""
+        return hub_path(self.kind, self.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +136,7 @@ class Plan:
     env: tuple[tuple[str, str], ...] = ()
     """Sorted by name."""
     models: tuple[ModelPin, ...] = ()
+    """Models, then data sets, each in the order of the file."""
     resources: Resources = field(default_factory=Resources)
     max_duration_s: int = 1800
     """From the start of `setup`."""

@@ -49,7 +49,7 @@ MAX_PLACED_FAULTS = 400
 _PLACES = {
     "file": "the top level",
     "job": "a job",
-    "model": "`models`",
+    "model": "`models` and `datasets`",
     **{place: f"`{place}`" for place in ("trigger", "limits", "retry", "resources", "checkout", "policy")},
     "max": "`policy: {max: …}`",
 }
@@ -246,7 +246,7 @@ def _level(path: tuple[int | str, ...]) -> str:
         case ("policy", "max", *_):
             return "max"
         case ("defaults", part, *_) | ("jobs", _, part, *_):
-            return "model" if part == "models" else str(part)
+            return "model" if part in ("models", "datasets") else str(part)
         case ("defaults",) | ("jobs", _):
             return "job"
     return str(path[0]) if path else "file"

@@ -13,7 +13,7 @@ _KEYS = ("include", "exclude")
 
 def at_include(error: NothingIncluded, spec: ModelSpec, file: str | bytes | None, job: JobName) -> ConfigError:
     """The error at the patterns of that model. The file is a good one that has the job."""
-    at = _patterns(spec, _models(tree(file), job))
+    at = _patterns(spec, _entries(tree(file), job, f"{spec.kind}s"))
     return ConfigError(
         f"{error.message[:-1]}",
         line=at.line if at else 1,
@@ -22,9 +22,9 @@ def at_include(error: NothingIncluded, spec: ModelSpec, file: str | bytes | None
     )
 
 
-def _models(root: Table, job: JobName) -> Node | None:
+def _entries(root: Table, job: JobName, name: str) -> Node | None:
     for keys in (_value(_value(root, "jobs"), job), _value(root, "defaults")):
-        found = _value(keys, "models")
+        found = _value(keys, name)
         if found is not None:
             return found
     return None

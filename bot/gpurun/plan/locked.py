@@ -15,7 +15,9 @@ from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec, Plan
 
 def files_of(spec: ModelSpec, lock: Lock) -> LockedModel | None:
     """The entry that lists the files of this model at this revision."""
-    same = (entry for entry in lock.models if (entry.id, entry.revision) == (spec.id, spec.revision))
+    same = (
+        entry for entry in lock.models if (entry.kind, entry.id, entry.revision) == (spec.kind, spec.id, spec.revision)
+    )
     return next((entry for entry in same if entry.files), None)
 
 

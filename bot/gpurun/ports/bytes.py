@@ -8,7 +8,7 @@ from typing import Protocol
 from gpurun.domain.forge import GitSource, NotFetched
 from gpurun.domain.ids import CommitSha, ImageRef, RepoName, Revision, TreeSha
 from gpurun.domain.lock import ImagePin
-from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
+from gpurun.domain.plan import HubKind, ModelFile, ModelPin, ModelSpec
 from gpurun.domain.repository import RepoFacts
 
 
@@ -44,7 +44,7 @@ class Hub(Protocol):
         """
         ...
 
-    async def revision_of(self, model_id: str, ref: str) -> Revision:
+    async def revision_of(self, model_id: str, ref: str, *, kind: HubKind = "model") -> Revision:
         """The commit that a branch or tag points to now, or that starts with these 7 to 40 hex digits.
 
         Says nothing about access to the files: a gated model shows its commits to everybody, and `resolve` asks.
@@ -53,7 +53,7 @@ class Hub(Protocol):
         """
         ...
 
-    def open(self, model_id: str, revision: Revision, file: ModelFile, *, offset: int = 0) -> AsyncIterator[bytes]:
+    def open(self, pin: ModelPin, file: ModelFile, *, offset: int = 0) -> AsyncIterator[bytes]:
         """The file's bytes from `offset`, from the bot's verified cache when it is there, else while it is downloaded.
 
         Raises: PinNotFound naming the file when the bytes are not what `file.sha256` says (at the end of the

@@ -31,6 +31,12 @@ _SHM = re.compile(
     r"insufficient shared memory|unable to (?:mmap|open shared memory|allocate shared memory)", re.IGNORECASE
 )
 _OFFLINE = re.compile(r"LocalEntryNotFoundError|OfflineModeIsEnabled|outgoing traffic has been disabled")
+_OF_HUB = re.compile(
+    r"https?://[\w.:-]+/(?:api/(?:models|(?P<datasets>datasets))/|(?P<page>datasets/)?)"
+    r"(?P<id>(?!api/|datasets/)[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?=/(?:revision|tree|resolve)/|[/\s:'\"]|\.?$)",
+    re.ASCII | re.MULTILINE,
+)
+"""Addresses in errors of huggingface_hub: `Cannot reach https://huggingface.co/api/models/org/name/revision/main`."""
 _DISK = re.compile(r"No space left on device")
 _KILLED_FOR_MEMORY = re.compile(
     r"The kernel killed (\d{1,6}) process\(es\) of the container for memory(?: \(limit (\d{1,9}) MiB\))?\."
@@ -115,10 +121,22 @@ def _known_cause(facts: RunFacts) -> str:
     if _SHM.search(log):
         return " Shared memory ran out: set `resources: {shm_size: …}`."
     if _OFFLINE.search(log):
-        return " It asked the hub for something that is not under `models:`; jobs see only what is pinned."
+        return _unpinned(facts, log)
     if _DISK.search(log):
         return " The disk is full."
     return ""
+
+
+def _unpinned(facts: RunFacts, log: str) -> str:
+    """The line that the file lacks, as far as the log names what was asked for."""
+    asked = _OF_HUB.search(log)
+    if asked is None:
+        return " It asked the hub for something that is not under `models:` or `datasets:`; jobs see what is pinned."
+    key, name = ("datasets" if asked["datasets"] or asked["page"] else "models"), asked["id"]
+    plan = facts.run.plan
+    if plan is not None and any((f"{one.kind}s", one.id) == (key, name) for one in plan.models):
+        return f" It asked the hub for a revision or a file of {name} that is not pinned."
+    return f" It asked the hub for {name}, which is not pinned: add `{key}: [{{id: {name}}}]` to the job."
 
 
 def _memory_note(facts: RunFacts) -> str:

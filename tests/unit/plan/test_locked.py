@@ -40,5 +40,5 @@ def test_a_pin_has_the_wanted_files_of_the_whole_list():
     weights = replace(SPEC, include=("*.safetensors",))
     assert small_files(weights, ENTRY) == {}
     assert [file.path for file in pin_of(weights, ENTRY, {}).files] == ["model.safetensors"]
-    with pytest.raises(NothingIncluded, match="leave none of the 2 files of org/model, such as 'config.json'"):
+    with pytest.raises(NothingIncluded, match=r"leave none of the 2 files of org/model, such as 'config\.json'"):
         pin_of(replace(SPEC, exclude=("*",)), ENTRY, {})

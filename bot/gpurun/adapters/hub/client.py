@@ -23,7 +23,7 @@ from gpurun.adapters.hub.refusals import Asked, is_start_of_commit
 from gpurun.adapters.hub.wire import HubWire, pieces, whole
 from gpurun.domain.errors import GpurunError, HubUnavailable, NothingIncluded, PinNotFound
 from gpurun.domain.ids import Revision
-from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
+from gpurun.domain.plan import HubKind, ModelFile, ModelPin, ModelSpec, hub_path
 from gpurun.ports.clock import Clock
 
 if TYPE_CHECKING:
@@ -82,11 +82,11 @@ class HuggingFaceHub:
             ) from exc
         return spec.with_files(tuple(_pinned(entry, small) for entry in entries))
 
-    async def revision_of(self, model_id: str, ref: str) -> Revision:
+    async def revision_of(self, model_id: str, ref: str, *, kind: HubKind = "model") -> Revision:
         _check_id(model_id)
         if not is_ref(ref):
             raise PinNotFound(f"{ref[:80]!r} cannot be the name of a branch or tag.")
-        asked = self._wire.asked(model_id, ref)
+        asked = self._wire.asked(kind, model_id, ref)
         try:
             with anyio.fail_after(self._resolve_timeout_s):
                 async with self._wire.get(self._wire.revision_url(asked), asked) as response:
@@ -97,25 +97,23 @@ class HuggingFaceHub:
             raise PinNotFound(f"Asked for {asked}, the hub answered for commit {revision}.", pin=asked.pin)
         return revision
 
-    async def known(self, model_id: str, blobs: Mapping[str, int]) -> dict[str, str]:
+    async def known(self, spec: ModelSpec, blobs: Mapping[str, int]) -> dict[str, str]:
         """SHA-256 by git blob id, of small files (id and size) that were fetched before. Asks nobody."""
-        _check_id(model_id)
-        cache = self._cache(model_id)
+        _check_id(spec.id)
+        cache = self._cache(spec)
         found = {blob: await asyncio.to_thread(cache.sha256_of_blob, blob, size) for blob, size in blobs.items()}
         return {blob: sha256 for blob, sha256 in found.items() if sha256 is not None}
 
-    async def open(
-        self, model_id: str, revision: Revision, file: ModelFile, *, offset: int = 0
-    ) -> AsyncIterator[bytes]:
+    async def open(self, pin: ModelPin, file: ModelFile, *, offset: int = 0) -> AsyncIterator[bytes]:
         """Pieces of at most 256 KiB.
 
         A cached file is hashed once per process before its first byte is served. A cold one is streamed while it is
         downloaded; with an `offset` the bytes before it are downloaded and hashed too, but not given.
         """
-        _check_id(model_id)
-        cache = self._cache(model_id)
+        _check_id(pin.id)
+        cache = self._cache(pin)
         path = await asyncio.to_thread(cache.find, file.sha256, file.size)
-        asked = self._wire.asked(model_id, revision, file.path)
+        asked = self._asked(pin, file.path)
         stream = _read(path, offset) if path is not None else self._download(cache, asked, file, offset)
         async with contextlib.aclosing(stream):
             async for piece in stream:
@@ -125,7 +123,7 @@ class HuggingFaceHub:
 
     async def _list(self, spec: ModelSpec) -> list[Entry]:
         """All pages. The address of the next one is ours with the hub's cursor: mirrors point to the original hub."""
-        asked = self._wire.asked(spec.id, spec.revision)
+        asked = self._asked(spec)
         url = self._wire.tree_url(asked)
         entries: list[Entry] = []
         for _ in range(_MAX_PAGES):
@@ -145,7 +143,7 @@ class HuggingFaceHub:
         The answer also says which commit it is from: a branch may be named like a commit.
         """
         path = next((entry.path for entry in entries if entry.lfs is not None), entries[0].path)
-        commit = await self._wire.commit_of(self._wire.asked(spec.id, spec.revision, path))
+        commit = await self._wire.commit_of(self._asked(spec, path))
         if commit != spec.revision:
             came = f"commit {commit}" if commit else "no commit"
             raise PinNotFound(
@@ -155,7 +153,7 @@ class HuggingFaceHub:
 
     async def _small_hashes(self, spec: ModelSpec, entries: list[Entry]) -> dict[str, str]:
         """Git blob id -> SHA-256 of files for which the hub has no SHA-256; their bytes are cached afterwards."""
-        cache = self._cache(spec.id)
+        cache = self._cache(spec)
         found: dict[str, str] = {}
         failures: list[GpurunError] = []
         limit = anyio.CapacityLimiter(_PARALLEL)
@@ -177,7 +175,7 @@ class HuggingFaceHub:
         return found
 
     async def _fetch_small(self, spec: ModelSpec, entry: Entry, cache: RepoCache) -> str:
-        asked = self._wire.asked(spec.id, spec.revision, entry.path)
+        asked = self._asked(spec, entry.path)
         async with self._wire.get(self._wire.file_url(asked), asked) as response:
             data = await whole(response, asked, max_bytes=entry.size)
         if len(data) < entry.size:
@@ -227,10 +225,14 @@ class HuggingFaceHub:
                     await _save(part, piece, asked)
                 yield piece
 
-    def _cache(self, model_id: str) -> RepoCache:
-        if model_id not in self._caches:
-            self._caches[model_id] = RepoCache(self._cache_folder / model_id.replace("/", "--"))
-        return self._caches[model_id]
+    def _asked(self, of: ModelSpec | ModelPin, path: str = "") -> Asked:
+        return self._wire.asked(of.kind, of.id, of.revision, path)
+
+    def _cache(self, of: ModelSpec | ModelPin) -> RepoCache:
+        name = hub_path(of.kind, of.id).replace("/", "--")
+        if name not in self._caches:
+            self._caches[name] = RepoCache(self._cache_folder / name)
+        return self._caches[name]
 
 
 def _check_id(model_id: str) -> None:
@@ -241,7 +243,7 @@ def _check_id(model_id: str) -> None:
     try:
         validate_repo_id(model_id)
     except HFValidationError as exc:
-        raise PinNotFound(f"{model_id!r} is not the id of a model (organisation/name).") from exc
+        raise PinNotFound(f"{model_id!r} is not the id of a model or data set (organisation/name).") from exc
 
 
 def _selected(entries: tuple[Entry, ...], spec: ModelSpec) -> tuple[Entry, ...]:

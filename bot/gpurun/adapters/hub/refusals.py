@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpurun.adapters.hub.pauses import retry_after_s
 from gpurun.domain.errors import HubUnavailable, PinNotFound
+from gpurun.domain.plan import HubKind, hub_path
 
 if TYPE_CHECKING:
     import httpx2
@@ -22,12 +23,18 @@ class Asked:
     """What was asked of the hub, and how; never the token itself."""
 
     endpoint: str
+    kind: HubKind
     model_id: str
     revision: str
     """A commit, or the branch or tag that one is asked of."""
     path: str
     """Empty when it was not about one file."""
     sent_token: bool
+
+    @property
+    def page(self) -> str:
+        """For people."""
+        return f"{self.endpoint}/{hub_path(self.kind, self.model_id)}"
 
     @property
     def pin(self) -> str:
@@ -116,7 +123,7 @@ def _bad_token(_: Asked) -> PinNotFound:
 
 def _disabled(asked: Asked) -> PinNotFound:
     return PinNotFound(
-        f"The hub has disabled {asked.model_id}; nobody can download it.", hint="Use another model.", pin=asked.pin
+        f"The hub has disabled {asked.model_id}; nobody can download it.", hint="Use another one.", pin=asked.pin
     )
 
 
@@ -124,18 +131,18 @@ def _no_revision(asked: Asked) -> PinNotFound:
     if is_commit(asked.revision):
         return PinNotFound(
             f"{asked.model_id} has no commit {asked.revision}.",
-            hint=f"Copy a full commit id from {asked.endpoint}/{asked.model_id}/commits/main.",
+            hint=f"Copy a full commit id from {asked.page}/commits/main.",
             pin=asked.pin,
         )
     if is_start_of_commit(asked.revision):
         return PinNotFound(
             f"{asked.model_id} has no commit that starts with {asked.revision}, or more than one.",
-            hint=f"Copy a full commit id from {asked.endpoint}/{asked.model_id}/commits/main.",
+            hint=f"Copy a full commit id from {asked.page}/commits/main.",
             pin=asked.pin,
         )
     return PinNotFound(
         f"{asked.model_id} has no branch or tag {asked.revision!r}.",
-        hint=f"{asked.endpoint}/{asked.model_id}/tree/main shows which ones there are.",
+        hint=f"{asked.page}/tree/main shows which ones there are.",
         pin=asked.pin,
     )
 
@@ -145,7 +152,7 @@ def _no_file(asked: Asked) -> PinNotFound:
 
 
 def _gated(asked: Asked) -> PinNotFound:
-    page = f"{asked.endpoint}/{asked.model_id}"
+    page = asked.page
     if not asked.sent_token:
         return PinNotFound(
             f"{asked.model_id} is gated, and the bot sent no token.",
@@ -164,7 +171,7 @@ def _hidden(asked: Asked) -> PinNotFound:
     token = "a token was sent, but may not see it" if asked.sent_token else "no token was sent"
     return PinNotFound(
         f"The hub does not show {asked.model_id}: it does not exist, has another name, or is private ({token}).",
-        hint=f"Check the spelling at {asked.endpoint}/{asked.model_id}; for a private model set GPURUN_HUB_TOKEN.",
+        hint=f"Check the spelling at {asked.page}; for a private one set GPURUN_HUB_TOKEN.",
         pin=asked.pin,
     )
 

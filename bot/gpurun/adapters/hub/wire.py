@@ -14,6 +14,7 @@ from gpurun.adapters.hub.cache import PIECE_BYTES
 from gpurun.adapters.hub.pauses import Pauses
 from gpurun.adapters.hub.refusals import Asked, raise_for, raise_for_store
 from gpurun.domain.errors import HubUnavailable, PinNotFound
+from gpurun.domain.plan import HubKind
 
 if TYPE_CHECKING:
     import httpx2
@@ -38,27 +39,41 @@ class HubWire:
         if client is not None:
             await client.aclose()
 
-    def asked(self, model_id: str, revision: str, path: str = "") -> Asked:
-        sent_token = bool(self._token.get_secret_value())
-        return Asked(endpoint=self._endpoint, model_id=model_id, revision=revision, path=path, sent_token=sent_token)
+    def asked(self, kind: HubKind, model_id: str, revision: str, path: str = "") -> Asked:
+        return Asked(
+            endpoint=self._endpoint,
+            kind=kind,
+            model_id=model_id,
+            revision=revision,
+            path=path,
+            sent_token=bool(self._token.get_secret_value()),
+        )
 
     def revision_url(self, asked: Asked) -> httpx2.URL:
         import httpx2
 
-        url = f"{self._endpoint}/api/models/{asked.model_id}/revision/{quote(asked.revision, safe='')}"
+        url = f"{self._endpoint}/api/{asked.kind}s/{asked.model_id}/revision/{quote(asked.revision, safe='')}"
         return httpx2.URL(url).copy_merge_params({"expand": "sha"})  # else the names of all files come too
 
     def tree_url(self, asked: Asked) -> httpx2.URL:
         import httpx2
 
-        url = httpx2.URL(f"{self._endpoint}/api/models/{asked.model_id}/tree/{asked.revision}")
+        url = httpx2.URL(f"{self._endpoint}/api/{asked.kind}s/{asked.model_id}/tree/{asked.revision}")
         return url.copy_merge_params({"recursive": "true", "expand": "false"})
 
     def file_url(self, asked: Asked) -> httpx2.URL:
         import httpx2
         from huggingface_hub import hf_hub_url
 
-        return httpx2.URL(hf_hub_url(asked.model_id, asked.path, revision=asked.revision, endpoint=self._endpoint))
+        return httpx2.URL(
+            hf_hub_url(
+                asked.model_id,
+                asked.path,
+                repo_type=asked.kind,
+                revision=asked.revision,
+                endpoint=self._endpoint,
+            )
+        )
 
     async def commit_of(self, asked: Asked) -> str | None:
         """The commit that the hub serves the file from, once it would serve it; None when it does not say."""

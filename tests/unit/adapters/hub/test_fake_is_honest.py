@@ -38,7 +38,7 @@ async def test_snapshot_download_and_our_adapter_get_the_same_bytes(fake, hub, t
     snapshot = await asyncio.to_thread(snapshot_download, fake, revision, tmp_path / "hf")
     theirs = {str(path.relative_to(snapshot)): path.read_bytes() for path in snapshot.rglob("*") if path.is_file()}
     pin = await hub.resolve(ModelSpec(id=ID, revision=revision))
-    ours = {file.path: b"".join([piece async for piece in hub.open(ID, revision, file)]) for file in pin.files}
+    ours = {file.path: b"".join([piece async for piece in hub.open(pin, file)]) for file in pin.files}
     assert theirs == ours == FILES
 
 

@@ -43,7 +43,7 @@ async def test_b088_bytes_wait_for_what_a_list_was_told(fake, hub, clock, spec):
     fake.requests.clear()
     file = ModelFile(path="config.json", size=2, sha256="a" * 64, etag="b" * 40)
     with pytest.raises(HubUnavailable, match="no more requests"):
-        await anext(hub.open(ID, spec.revision, file))
+        await anext(hub.open(spec.with_files((file,)), file))
     assert fake.requests == []
 
 

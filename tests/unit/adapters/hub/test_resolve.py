@@ -92,6 +92,25 @@ async def test_small_files_may_come_by_a_redirect(fake, make_hub):
     assert fake.seen("/resolve-cache/")[0].token == TOKEN
 
 
+async def test_a_data_set_is_another_repository_than_the_model_of_its_name(fake, hub, tmp_path):
+    fake.add_model(ID, FILES)
+    revision = fake.add_model(f"datasets/{ID}", {"train.csv": b"a,b", "big.zip": WEIGHTS})
+    assert await hub.revision_of(ID, "main", kind="dataset") == revision
+    pin = await hub.resolve(replace(spec(revision), kind="dataset"))
+    assert (pin.kind, [file.path for file in pin.files]) == ("dataset", ["big.zip", "train.csv"])
+    for file, data in zip(pin.files, (WEIGHTS, b"a,b"), strict=True):
+        assert b"".join([piece async for piece in hub.open(pin, file)]) == data
+    assert {path.name for path in (tmp_path / "cache").iterdir()} == {"datasets--acme--tiny"}
+    assert all("datasets" in request.path for request in fake.requests)
+
+
+async def test_a_gated_data_set_names_its_page(fake, hub):
+    revision = fake.add_model(f"datasets/{ID}", FILES, gated="manual")
+    with pytest.raises(PinNotFound, match="acme/tiny is gated") as caught:
+        await hub.resolve(replace(spec(revision), kind="dataset"))
+    assert f"{fake.url}/datasets/{ID}, then" in caught.value.hint
+
+
 # --- some of the files
 
 
