@@ -24,6 +24,7 @@ from gpurun.domain.offer import Uplink
 from gpurun.domain.plan import HubKind, ModelFile, ModelPin, ModelSpec
 from gpurun.domain.repository import RepoFacts
 from gpurun.domain.run import Phase, Result, ResultKind
+from gpurun.ports.bytes import Preparation
 from gpurun.ports.store import Store, Tx
 from gpurun.run.tokens import run_token, token_sha256
 from tests.fakes.cloud import FakeCloud, FakeInstance
@@ -88,6 +89,12 @@ class FakeHub:
         if found is None:
             raise PinNotFound(f"The hub has no {model_id} at {ref}.", pin=f"{model_id} at {ref}")
         return found
+
+    async def prefetch(self, pins: Sequence[ModelPin], wait_s: float) -> Preparation:
+        _raise_next(self.errors)
+        return Preparation(
+            bytes_total=sum(file.size for pin in pins for file in pin.files), bytes_missing=0, files_missing=0
+        )
 
     def open(self, pin: ModelPin, file: ModelFile, *, offset: int = 0) -> AsyncIterator[bytes]:
         raise Bug("no flow test reads a model")

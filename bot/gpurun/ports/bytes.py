@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from gpurun.domain.forge import GitSource, NotFetched
@@ -34,6 +35,22 @@ class Git(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparation:
+    """How far files are in the bot's cache."""
+
+    bytes_total: int
+    bytes_missing: int
+    """Still to be downloaded."""
+    files_missing: int
+    """Not verified yet."""
+
+    @property
+    def ready(self) -> bool:
+        """All files are there and right."""
+        return not self.files_missing
+
+
 class Hub(Protocol):
     """The Hugging Face Hub or a mirror of it."""
 
@@ -50,6 +67,17 @@ class Hub(Protocol):
         Says nothing about access to the files: a gated model shows its commits to everybody, and `resolve` asks.
 
         Raises: PinNotFound (repository, ref or access), HubUnavailable.
+        """
+        ...
+
+    async def prefetch(self, pins: Sequence[ModelPin], wait_s: float) -> Preparation:
+        """Brings all files of the pins, verified, into the bot's cache, as far as that goes in `wait_s`.
+
+        Call it until it says `ready`: each call goes on where the last one stopped, whoever made it. Of several calls
+        for one file, in this process or another one, one downloads it and the others wait for it.
+
+        Raises: PinNotFound naming a file whose bytes were wrong twice, HubUnavailable (also for a disk that has no room
+        for all of them).
         """
         ...
 

@@ -8,33 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 from pydantic import SecretStr
 
-from gpurun.adapters.hub.cache import PIECE_BYTES, Part, RepoCache, git_blob_id
+from gpurun.adapters.hub.cache import RepoCache, git_blob_id
+from gpurun.adapters.hub.download import LFS_POINTER, Downloads, read
 from gpurun.adapters.hub.listing import MAX_FILES, Entry, checked_files, is_ref, read_page, read_revision
 from gpurun.adapters.hub.pauses import Pauses
+from gpurun.adapters.hub.prefetch import Prefetches, Wanted
 from gpurun.adapters.hub.refusals import Asked, is_start_of_commit
-from gpurun.adapters.hub.wire import HubWire, pieces, whole
+from gpurun.adapters.hub.wire import HubWire, whole
 from gpurun.domain.errors import GpurunError, HubUnavailable, NothingIncluded, PinNotFound
 from gpurun.domain.ids import Revision
 from gpurun.domain.plan import HubKind, ModelFile, ModelPin, ModelSpec, hub_path
+from gpurun.ports.bytes import Preparation
 from gpurun.ports.clock import Clock
-
-if TYPE_CHECKING:
-    import httpx2
 
 _MAX_PAGES = 100
 _MAX_PAGE_BYTES = 16 * 1024 * 1024
 MAX_ENTRIES = 2 * MAX_FILES
 """Files and folders that are held in memory before the list is found too long."""
 _PARALLEL = 8
-_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 class HuggingFaceHub:
@@ -61,9 +58,11 @@ class HuggingFaceHub:
         idle_timeout_s: float = 20.0,
     ) -> None:
         self._wire = HubWire(endpoint, token, Pauses(clock), idle_timeout_s=idle_timeout_s)
+        self._downloads = Downloads(self._wire)
         self._resolve_timeout_s = resolve_timeout_s
         self._cache_folder = cache_folder
         self._caches: dict[str, RepoCache] = {}
+        self._prefetches = Prefetches(self._wire, self._downloads, clock, idle_timeout_s=idle_timeout_s)
 
     async def close(self) -> None:
         """Lets connections go; the next call opens new ones."""
@@ -114,10 +113,21 @@ class HuggingFaceHub:
         cache = self._cache(pin)
         path = await asyncio.to_thread(cache.find, file.sha256, file.size)
         asked = self._asked(pin, file.path)
-        stream = _read(path, offset) if path is not None else self._download(cache, asked, file, offset)
+        stream = read(path, offset) if path is not None else self._downloads.stream(cache, asked, file, offset)
         async with contextlib.aclosing(stream):
             async for piece in stream:
                 yield piece
+
+    async def prefetch(self, pins: Sequence[ModelPin], wait_s: float) -> Preparation:
+        """Large files come in ranges over several connections. What came stays, however the call ends."""
+        wanted = tuple(
+            Wanted(cache=self._cache(pin), asked=self._asked(pin, file.path), file=file)
+            for pin in pins
+            for file in pin.files
+        )
+        for pin in pins:
+            _check_id(pin.id)
+        return await self._prefetches.bring(wanted, wait_s)
 
     # --- the list
 
@@ -180,7 +190,7 @@ class HuggingFaceHub:
             data = await whole(response, asked, max_bytes=entry.size)
         if len(data) < entry.size:
             raise HubUnavailable(f"{asked}: only {len(data)} of {entry.size} bytes came.")
-        if data.startswith(_LFS_POINTER):
+        if data.startswith(LFS_POINTER):
             raise PinNotFound(
                 f"{asked} is an LFS pointer, not the file: the hub has lost or hides its LFS content.", pin=asked.pin
             )
@@ -190,40 +200,6 @@ class HuggingFaceHub:
             return await asyncio.to_thread(cache.put_blob, entry.oid, data)
         except OSError as exc:
             raise HubUnavailable(f"{asked}: the bot cannot keep it ({exc.strerror}).") from exc
-
-    # --- the bytes
-
-    async def _download(
-        self, cache: RepoCache, asked: Asked, file: ModelFile, offset: int
-    ) -> AsyncGenerator[bytes, None]:
-        part = await _take_part(cache, file, asked)
-        hasher, at = hashlib.sha256(), 0
-        try:
-            async with contextlib.aclosing(self._all_bytes(asked, file, part)) as stream:
-                async for piece in stream:
-                    hasher.update(piece)
-                    at += len(piece)
-                    if at > offset:
-                        yield piece[-(at - offset) :]
-            await _settle(cache, part, asked, file, hasher.hexdigest())
-        finally:
-            if part is not None:
-                part.close()
-
-    async def _all_bytes(self, asked: Asked, file: ModelFile, part: Part | None) -> AsyncGenerator[bytes, None]:
-        """What a broken download left, then the rest from the hub, which goes into `part`."""
-        start = part.found if part is not None else 0
-        if part is not None:
-            left = part.pieces()
-            while piece := await asyncio.to_thread(next, left, b""):
-                yield piece
-        if start == file.size:
-            return
-        async with self._wire.get(self._wire.file_url(asked), asked, start=start) as response:
-            async for piece in _exactly(response, asked, file, start):
-                if part is not None:
-                    await _save(part, piece, asked)
-                yield piece
 
     def _asked(self, of: ModelSpec | ModelPin, path: str = "") -> Asked:
         return self._wire.asked(of.kind, of.id, of.revision, path)
@@ -260,59 +236,3 @@ def _pinned(entry: Entry, small: dict[str, str]) -> ModelFile:
     if entry.lfs is not None:
         return ModelFile(path=entry.path, size=entry.lfs.size, sha256=entry.lfs.oid, etag=entry.lfs.oid)
     return ModelFile(path=entry.path, size=entry.size, sha256=small[entry.oid], etag=entry.oid)
-
-
-async def _take_part(cache: RepoCache, file: ModelFile, asked: Asked) -> Part | None:
-    try:
-        return await asyncio.to_thread(cache.part, file.sha256, file.size)
-    except OSError as exc:
-        raise HubUnavailable(f"{asked}: the bot cannot keep it ({exc.strerror}).") from exc
-
-
-async def _exactly(response: httpx2.Response, asked: Asked, file: ModelFile, start: int) -> AsyncGenerator[bytes, None]:
-    """The file's bytes from `start` to its end, not one more or less, whether the hub went there or began anew."""
-    skip = start if response.status_code == 200 else 0
-    missing = file.size - start
-    length = response.headers.get("Content-Length", "")
-    if length.isdigit() and int(length) != missing + skip:
-        raise PinNotFound(f"{asked}: the hub offers {int(length)} bytes where its list says {missing + skip}.")
-    async for piece in pieces(response, asked):
-        rest, skip = piece[skip:], max(0, skip - len(piece))
-        if len(rest) > missing:
-            raise PinNotFound(f"{asked}: more came than the {file.size} bytes of the hub's list.")
-        missing -= len(rest)
-        if rest:
-            yield rest
-    if missing:
-        raise HubUnavailable(f"{asked}: the connection broke {missing} bytes before the end.")
-
-
-async def _save(part: Part, piece: bytes, asked: Asked) -> None:
-    try:
-        await asyncio.to_thread(part.write, piece)
-    except OSError as exc:
-        raise HubUnavailable(f"{asked}: the bot cannot keep it ({exc.strerror}).") from exc
-
-
-async def _settle(cache: RepoCache, part: Part | None, asked: Asked, file: ModelFile, sha256: str) -> None:
-    """Right bytes are kept, wrong ones are not."""
-    if sha256 == file.sha256:
-        if part is not None:
-            await asyncio.to_thread(cache.keep, part, sha256)
-        return
-    if part is not None:
-        await asyncio.to_thread(part.discard)
-        if part.found:
-            # What the broken download left may be at fault, not the hub.
-            raise HubUnavailable(f"{asked}: a continued download came out wrong; the next one starts from nothing.")
-    raise PinNotFound(f"{asked}: the hub's list says sha256 {file.sha256}, the bytes have {sha256}.")
-
-
-async def _read(path: Path, offset: int) -> AsyncGenerator[bytes, None]:
-    file = await asyncio.to_thread(path.open, "rb")
-    try:
-        await asyncio.to_thread(file.seek, offset)
-        while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
-            yield piece
-    finally:
-        file.close()

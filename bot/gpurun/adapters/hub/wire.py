@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from pydantic import SecretStr
 
-from gpurun.adapters.hub.cache import PIECE_BYTES
+from gpurun.adapters.hub.part import PIECE_BYTES
 from gpurun.adapters.hub.pauses import Pauses
 from gpurun.adapters.hub.refusals import Asked, raise_for, raise_for_store
 from gpurun.domain.errors import HubUnavailable, PinNotFound
@@ -87,6 +87,22 @@ class HubWire:
                 url = self._redirected(response, asked)
         raise HubUnavailable(f"{asked}: the hub redirects in circles.")
 
+    async def store_url(self, asked: Asked) -> httpx2.URL | None:
+        """The signed address to which the hub sends who wants the file; None when it would give it itself.
+
+        A secret: it opens the file for whoever has it.
+        """
+        url = self.file_url(asked)
+        for _ in range(_MAX_REDIRECTS):
+            async with self._send("HEAD", url, asked) as response:
+                await self._raise_for(response, asked)
+                if not response.has_redirect_location:
+                    return None
+                url = self._redirected(response, asked)
+            if not self._is_hub(url):
+                return url
+        raise HubUnavailable(f"{asked}: the hub redirects in circles.")
+
     @contextlib.asynccontextmanager
     async def get(self, url: httpx2.URL, asked: Asked, *, start: int = 0) -> AsyncIterator[httpx2.Response]:
         """A 2xx answer after redirects, its body unread. With `start` it may be a 206 from there, or a whole 200."""
@@ -135,8 +151,8 @@ class HubWire:
 
         try:
             url = response.url.join(response.headers["Location"])
-        except httpx2.InvalidURL as exc:
-            raise HubUnavailable(f"{asked}: the hub redirects to an address that is none.") from exc
+        except httpx2.InvalidURL:  # whose words hold a part of it
+            raise HubUnavailable(f"{asked}: the hub redirects to an address that is none.") from None
         if not url.host or (url.port or 0) > _MAX_PORT:
             raise HubUnavailable(f"{asked}: the hub redirects to an address that is none.")
         if url.scheme not in {"https", response.url.scheme}:
@@ -153,8 +169,9 @@ class HubWire:
         if self._client is None:
             import httpx2
 
-            # It logs every address at INFO, and the store's addresses are signed.
-            logging.getLogger("httpx2").setLevel(logging.WARNING)
+            # They log every address, and the store's addresses are signed.
+            for name in ("httpx2", "httpcore2"):
+                logging.getLogger(name).setLevel(logging.WARNING)
             timeout = httpx2.Timeout(self._idle_timeout_s, connect=min(_CONNECT_TIMEOUT_S, self._idle_timeout_s))
             self._client = httpx2.AsyncClient(timeout=timeout, headers={"User-Agent": "gpurun"})
         return self._client
