@@ -157,6 +157,10 @@ def test_exit_codes_in_words(code, words):
             b"OfflineModeIsEnabled: Cannot reach https://huggingface.co/api/models/`x`/@all/revision/main: offline",
             "is not under `models:` or `datasets:`",
         ),
+        (
+            b"ConnectionError: Couldn't reach 'org/words' on the Hub (OfflineModeIsEnabled)",
+            "add `datasets: [{id: org/words}]` to the job",
+        ),
         (b"OSError: [Errno 28] No space left on device", "The disk is full."),
         (b"fine", "exit code 1."),
     ],
