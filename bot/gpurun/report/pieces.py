@@ -52,7 +52,7 @@ def pins(facts: RunFacts) -> str:
     models = run.plan.models if run.plan is not None else run.pins.models
     rows += [(model.kind, _model(model, facts.hub_url)) for model in models[:MAX_ROWS]]
     if len(models) > MAX_ROWS:
-        rows.append(("", f"and {len(models) - MAX_ROWS} more of the hub"))
+        rows.append(("", f"and {len(models) - MAX_ROWS} more models"))
     if run.plan_digest:
         rows.append(("plan", code(run.plan_digest)))
     return table(("pinned", ""), *rows)
