@@ -29,7 +29,7 @@ from tests.fakes.hub import FakeHub
 N_BYTES = 1_000_000_000
 GOAL_CURL = 1 / 0.8
 GOAL_SNAPSHOT = 1.0
-ROUNDS = 5
+ROUNDS = 3
 ID = "acme/big"
 NAME = "model.safetensors"
 _MEMORY = Path("/dev/shm")
