@@ -44,6 +44,15 @@ CASES = {
     "B053": "Aliases mean nothing, so that they cannot explode.",
     "B055": "`on:` and `1:` are keys of text, or refused.",
     "B057": "No file, one that cannot be read, and one that is wrong are three things.",
+    # Hugging Face
+    "B082": "A commit is what it was, whatever became of `main` since.",
+    "B084": "A short commit id is pinned as the whole one, or refused; upper case means the same.",
+    "B085": "A 401 names the three things that it may mean, and whether a token was sent.",
+    "B086": "A gated model is refused before anything is paid for, with the page to go to.",
+    "B089": "A lock that a killed process left holds nobody up.",
+    "B091": "An LFS pointer in the place of weights is told as one.",
+    "B092": "There is room for all files before the first comes; a wrong or short one is replaced, once.",
+    "B088": "Nobody asks the hub again before the time that it named.",
     # container, log, source
     "B096": "No header of a frame is in the text of a log, with a terminal or without.",
     "B098": "Bytes that are no text are kept, shown with replacements, and end nothing.",

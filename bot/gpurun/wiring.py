@@ -199,11 +199,12 @@ async def open_sources(settings: Settings) -> AsyncIterator[Sources]:
     home = local_home(settings)
     Folders(state=home, cache=home).made()
     async with AsyncExitStack() as stack:
-        hub = HuggingFaceHub(settings.hub_url, settings.hub_token, home / "hub")
+        clock = SystemClock()
+        hub = HuggingFaceHub(settings.hub_url, settings.hub_token, home / "hub", clock)
         stack.push_async_callback(hub.close)
         images = RegistryImages()
         stack.push_async_callback(images.close)
-        yield Sources(hub=hub, images=images, clock=SystemClock())
+        yield Sources(hub=hub, images=images, clock=clock)
 
 
 async def open_house(
@@ -219,7 +220,7 @@ async def open_house(
     clock, chance = SystemClock(), SystemChance()
     store = await stack.enter_async_context(open_store(settings, folders, clock, chance))
     git = GitMirrors(folders.cache / "git")
-    hub = HuggingFaceHub(settings.hub_url, settings.hub_token, folders.cache / "hub")
+    hub = HuggingFaceHub(settings.hub_url, settings.hub_token, folders.cache / "hub", clock)
     stack.push_async_callback(hub.close)
     images = RegistryImages()
     stack.push_async_callback(images.close)

@@ -20,15 +20,17 @@ class File:
 
 
 class Model:
-    """A model at a revision. `target` is a folder for plain files, or empty."""
+    """A model or data set at a revision. `target` is a folder for plain files, or empty; `refs` are names of it."""
 
-    __slots__ = ("files", "id", "index", "revision", "target")
+    __slots__ = ("files", "id", "index", "kind", "refs", "revision", "target")
 
     def __init__(self, index: int, id: str, revision: str, target: str) -> None:
         self.index = index
         self.id = id
         self.revision = revision
         self.target = target
+        self.kind = "model"
+        self.refs: list[str] = []
         self.files: list[File] = []
 
 
@@ -77,6 +79,10 @@ class Spec:
         elif name == "model":
             index, name, revision, target = text.split("\0")
             self.models[int(index)] = Model(int(index), name, revision, target)
+        elif name == "layout":
+            index, kind, *refs = text.split("\0")
+            self.models[int(index)].kind = kind
+            self.models[int(index)].refs = refs
         elif name == "file":
             index, size, sha256, etag, path = text.split("\0")
             self.models[int(index)].files.append(File(int(size), sha256, etag, path))

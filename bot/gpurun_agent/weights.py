@@ -1,7 +1,7 @@
 """Model files from the bot, every hash verified, laid out as a Hugging Face cache.
 
-`hub/models--<org>--<name>/blobs/<etag>` holds the bytes, `snapshots/<revision>/<path>` links to them. No `refs/`: a
-lookup by full revision needs none, and one by branch name must fail while the plan pins a revision.
+`hub/models--<org>--<name>/blobs/<etag>` holds the bytes, `snapshots/<revision>/<path>` links to them, and `refs/<name>`
+holds the revision of each name that the plan knows. A lookup by any other name fails.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ def fetch(run: Run, models: list[Model], hub: str) -> None:
         _check_names(model)
     blobs.fetch(models)
     for model in models:
+        for name in model.refs:
+            _name(name, model.revision, blobs.folder(model))
         for file in model.files:
             _link(model, file, blobs.folder(model))
             if model.target:
@@ -57,7 +59,7 @@ class _Blobs:
         self._complete = 0
 
     def folder(self, model: Model) -> str:
-        return os.path.join(self._hub, "hub", "models--" + model.id.replace("/", "--"))
+        return os.path.join(self._hub, "hub", "--".join([model.kind + "s", *model.id.split("/")]))
 
     def fetch(self, models: list[Model]) -> None:
         jobs = [(model, file) for model in models for file in model.files]
@@ -193,14 +195,19 @@ class _Download:
 
 def _check_names(model: Model) -> None:
     """The bot is trusted with bytes, not with places."""
-    names = [model.id, model.revision] + [file.etag for file in model.files] + [file.path for file in model.files]
-    flat = [model.revision] + [file.etag for file in model.files]
+    names = (
+        [model.id, model.kind, model.revision]
+        + model.refs
+        + [file.etag for file in model.files]
+        + [file.path for file in model.files]
+    )
+    flat = [model.kind, model.revision] + [file.etag for file in model.files]
     for name in names:
         parts = name.split("/")
         if not name or name.startswith("/") or ".." in parts or "." in parts or "" in parts or "\0" in name:
             raise Ended(End(protocol.FAILED, protocol.WEIGHTS, "%r is no name for a file of a model." % name))
     if any("/" in name for name in flat):
-        raise Ended(End(protocol.FAILED, protocol.WEIGHTS, "An etag or a revision has a slash."))
+        raise Ended(End(protocol.FAILED, protocol.WEIGHTS, "An etag, a kind or a revision has a slash."))
 
 
 def _already_there(run: Run, blob: str, file: File) -> bool:
@@ -226,6 +233,14 @@ def _mismatch(name: str, file: File, size: int, found: str) -> str:
     if size != file.size:
         return "%s has %d bytes, expected %d." % (name, size, file.size)
     return "%s has sha256 %s, expected %s." % (name, found, file.sha256)
+
+
+def _name(name: str, revision: str, folder: str) -> None:
+    """Without a line's end, as huggingface_hub writes it."""
+    path = os.path.join(folder, "refs", name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="ascii") as file:
+        file.write(revision)
 
 
 def _link(model: Model, file: File, folder: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from gpurun.domain.errors import Bug, GpurunError, PinNotFound, SourceUnavailable, UserError
+from gpurun.domain.errors import Bug, GpurunError, NothingIncluded, PinNotFound, SourceUnavailable, UserError
 from gpurun.domain.forge import (
     ChangedFiles,
     Check,
@@ -21,9 +21,10 @@ from gpurun.domain.forge import (
 from gpurun.domain.ids import BranchName, CommitSha, ImageRef, RepoName, Revision, TreeSha
 from gpurun.domain.lock import ImagePin
 from gpurun.domain.offer import Uplink
-from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
+from gpurun.domain.plan import HubKind, ModelFile, ModelPin, ModelSpec
 from gpurun.domain.repository import RepoFacts
 from gpurun.domain.run import Phase, Result, ResultKind
+from gpurun.ports.bytes import Preparation
 from gpurun.ports.store import Store, Tx
 from gpurun.run.tokens import run_token, token_sha256
 from tests.fakes.cloud import FakeCloud, FakeInstance
@@ -76,9 +77,12 @@ class FakeHub:
         files = self.models.get((spec.id, spec.revision))
         if files is None:
             raise PinNotFound(f"The hub has no {spec.id} at {spec.revision}.", pin=f"{spec.id} at {spec.revision}")
-        return ModelPin(id=spec.id, revision=spec.revision, target=spec.target, files=files)
+        wanted = tuple(file for file in files if spec.wants(file.path))
+        if not wanted:
+            raise NothingIncluded(f"`include` and `exclude` leave none of the {len(files)} files of {spec.id}.")
+        return spec.with_files(wanted)
 
-    async def revision_of(self, model_id: str, ref: str) -> Revision:
+    async def revision_of(self, model_id: str, ref: str, *, kind: HubKind = "model") -> Revision:
         _raise_next(self.errors)
         commits = {str(revision): revision for name, revision in self.models if name == model_id}
         found = self.refs.get((model_id, ref)) or commits.get(ref)
@@ -86,7 +90,13 @@ class FakeHub:
             raise PinNotFound(f"The hub has no {model_id} at {ref}.", pin=f"{model_id} at {ref}")
         return found
 
-    def open(self, model_id: str, revision: Revision, file: ModelFile, *, offset: int = 0) -> AsyncIterator[bytes]:
+    async def prefetch(self, pins: Sequence[ModelPin], wait_s: float) -> Preparation:
+        _raise_next(self.errors)
+        return Preparation(
+            bytes_total=sum(file.size for pin in pins for file in pin.files), bytes_missing=0, files_missing=0
+        )
+
+    def open(self, pin: ModelPin, file: ModelFile, *, offset: int = 0) -> AsyncIterator[bytes]:
         raise Bug("no flow test reads a model")
 
 

@@ -78,7 +78,7 @@ def _value(setting: Setting) -> str:
     if not isinstance(setting.value, str):
         return "\n".join(clean(item) for item in setting.value)
     if not setting.value:
-        return '""' if setting.line and setting.key != "models" else NOTHING
+        return '""' if setting.line and setting.key not in ("models", "datasets") else NOTHING
     return clean(setting.value.removesuffix("\n"))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpurun.domain.config import Job, ModelKeys
 from gpurun.domain.ids import HubRef, ImageTag
 from gpurun.domain.lock import Lock
-from gpurun.domain.plan import ModelPin, Plan, Resources
+from gpurun.domain.plan import HubKind, ModelPin, Plan, Resources
 from gpurun.domain.quantity import written_duration, written_size
 from gpurun.domain.text import clean
 from gpurun.report.text import one_line, size
@@ -30,9 +30,9 @@ def plan_rows(plan: Plan, job: Job, lock: Lock) -> Iterator[Row]:
     yield "image", plan.image
     if image_day := _image_day(job, lock):
         yield "", f"{INDENT}{image_day}"
-    for model, keys in zip(plan.models, job.models, strict=True):
-        yield "model", f"{model.id}@{model.revision}"
-        yield "", INDENT + " · ".join(part for part in (_model_day(keys, lock), _sum(model)) if part)
+    for model, (kind, keys) in zip(plan.models, job.from_hub, strict=True):
+        yield kind, f"{model.id}@{model.revision}"
+        yield "", INDENT + " · ".join(part for part in (_model_day(kind, keys, lock), _sum(model)) if part)
         yield from (("", f"{INDENT}{INDENT}{line}") for line in _files(model))
     yield from _text("setup", plan.setup)
     yield from _text("run", plan.run)
@@ -83,8 +83,8 @@ def _image_day(job: Job, lock: Lock) -> str:
     return f"as of {entry.locked_on}" if entry is not None else ""
 
 
-def _model_day(keys: ModelKeys, lock: Lock) -> str:
-    entry = lock.model(keys.id, keys.ref) if isinstance(keys.ref, HubRef) else None
+def _model_day(kind: HubKind, keys: ModelKeys, lock: Lock) -> str:
+    entry = lock.model(keys.id, keys.ref, kind) if isinstance(keys.ref, HubRef) else None
     return f"{entry.ref} as of {entry.locked_on}" if entry is not None else ""
 
 

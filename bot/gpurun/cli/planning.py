@@ -12,12 +12,13 @@ from gpurun.adapters.local import LocalForge
 from gpurun.adapters.local.checkout import LocalState
 from gpurun.cli.the_file import file_on_disk
 from gpurun.domain.config import Job
-from gpurun.domain.errors import ConfigError, HubUnavailable, UserError
+from gpurun.domain.errors import ConfigError, HubUnavailable, NothingIncluded, UserError
 from gpurun.domain.folder import beside, config_path
 from gpurun.domain.ids import CommitSha, JobName, TreeSha
 from gpurun.domain.lock import Lock
 from gpurun.domain.plan import ModelPin, ModelSpec, Plan
 from gpurun.domain.run import Pins
+from gpurun.plan.lines import at_include
 from gpurun.plan.lock import (
     LOCK_NAME,
     MAX_LOCK_BYTES,
@@ -98,12 +99,14 @@ async def draft(at: At, name: JobName, job: Job, files: ModelFiles) -> Draft:
     for spec in wanted.models:
         try:
             pin = await files.pin(spec, lock)
+        except NothingIncluded as error:
+            raise at_include(error, spec, at.config_text, name) from error
         except HubUnavailable as error:
             trouble = trouble or error
             pin = _pin_of_lock(spec, lock)
         if pin is None:
             unlisted.append(spec)
-        models.append(pin or ModelPin(id=spec.id, revision=spec.revision, target=spec.target, files=()))
+        models.append(pin or spec.with_files(()))
     pins = Pins(tree=at.tree, lock=lock, image_confirmed=True, models=tuple(models))
     plan = build(repo=at.state.repo.name, sha=at.sha, job_name=name, job=job, pins=pins, folder=at.folder)
     return Draft(plan=plan, lock=lock, unlisted=tuple(unlisted), trouble=trouble)
@@ -121,7 +124,7 @@ class Known(Protocol):
 
     async def resolve(self, spec: ModelSpec) -> ModelPin: ...
 
-    async def known(self, model_id: str, blobs: Mapping[str, int]) -> dict[str, str]: ...
+    async def known(self, spec: ModelSpec, blobs: Mapping[str, int]) -> dict[str, str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +138,7 @@ class LockThenHub:
     async def pin(self, spec: ModelSpec, lock: Lock) -> ModelPin | None:
         entry = files_of(spec, lock)
         if entry is not None:
-            known = await self.hub.known(spec.id, small_files(entry))
+            known = await self.hub.known(spec, small_files(spec, entry))
             pin = pin_of(spec, entry, known)
             if all(file.sha256 for file in pin.files):
                 return pin
@@ -157,7 +160,7 @@ class LockElseHub:
 @asynccontextmanager
 async def model_files(job: Job, at: At) -> AsyncIterator[ModelFiles]:
     """For one job there. What can reach a network is loaded only for jobs that have models."""
-    if not job.models:
+    if not job.from_hub:
         yield LockOnly()
         return
     async with the_hub() as hub:

@@ -127,10 +127,10 @@ async def _entry(name: Name, sources: Sources) -> Entry:
 
 async def _model(name: ModelName, sources: Sources, today: str) -> LockedModel:
     """With its files: the hub shows the list of a gated model to everybody, and only who asks for a file is told."""
-    revision = await sources.hub.revision_of(name.id, name.ref)
-    pin = await sources.hub.resolve(ModelSpec(id=name.id, revision=revision))
+    revision = await sources.hub.revision_of(name.id, name.ref, kind=name.kind)
+    pin = await sources.hub.resolve(ModelSpec(id=name.id, kind=name.kind, revision=revision))
     files = tuple(_file(file) for file in pin.files)
-    return LockedModel(id=name.id, ref=name.ref, revision=revision, locked_on=today, files=files)
+    return LockedModel(id=name.id, kind=name.kind, ref=name.ref, revision=revision, locked_on=today, files=files)
 
 
 def _file(file: ModelFile) -> LockedFile:

@@ -17,6 +17,7 @@ from gpurun.domain.config_values import (
     DURATION,
     ENV_NAME,
     ENV_VALUE,
+    FILES_PATTERN,
     FLAG,
     GLOB,
     GPU,
@@ -44,10 +45,11 @@ from gpurun.domain.quantity import GpuNeed
 
 if TYPE_CHECKING:
     from gpurun.domain.forge import NotFetched
-    from gpurun.domain.plan import Resources
+    from gpurun.domain.plan import HubKind, Resources
 
 MAX_ARTIFACTS = 50
 MAX_MODELS = 32
+MAX_PATTERNS = 50
 MAX_SECRETS = 50
 MAIN = HubRef("main")
 """The branch of the hub that is meant when none is written."""
@@ -56,14 +58,14 @@ PLANNED_KEYS: Mapping[str, frozenset[str]] = {
     "file": frozenset({"permissions", "budgets", "notifications"}),
     "job": frozenset(
         {
-            *("paths", "skip_if_only_changed", "build", "setup_inputs", "datasets", "checkpoint", "matrix", "assert"),
+            *("paths", "skip_if_only_changed", "build", "setup_inputs", "checkpoint", "matrix", "assert"),
             *("required", "concurrency", "merge_queue"),
         }
     ),
     "trigger": frozenset({"pull_request", "push", "schedule"}),
     "limits": frozenset({"max_price", "max_cost", "idle"}),
     "retry": frozenset({"on_events", "other_host"}),
-    "model": frozenset({"include"}),
+    "model": frozenset(),
     "resources": frozenset(),
     "checkout": frozenset({"ref"}),
     "policy": frozenset({"bots", "network", "untrusted"}),
@@ -88,17 +90,25 @@ DEFAULT_KIND = "verify"
 
 
 class ModelKeys(Part, place="model", hint="Write `{id: organisation/name}`."):
-    """One model of the hub. `.gpurun.lock` pins what the file does not."""
+    """One model or data set of the hub. `.gpurun.lock` pins what the file does not."""
 
     id: str = key(MODEL_ID, examples=["org/name"])
-    """The model on the hub."""
+    """Its name on the hub."""
     revision: Revision | HubRef | None = key(
         MODEL_REVISION, default=None, examples=["main", "v1.0", "2f1a0b9c8d7e6f5a4b3c2d1e0f0d5f9f0f2a0f4d"]
     )
-    """Its full commit id; or a branch or tag, which `.gpurun.lock` pins. Without it: `main`."""
+    """Its full commit id; or a branch, a tag or the first 7 or more digits of a commit id, which `.gpurun.lock` pins.
+    Without it: `main`."""
     target: str | None = key(TARGET, default=None, examples=["/weights"])
     """A folder in the container that gets the plain files. They are always in the hub cache, where `from_pretrained`
     finds them by id."""
+    include: tuple[str, ...] = key(
+        Many(FILES_PATTERN, at_most=MAX_PATTERNS), default=(), examples=['["*.json", "*.safetensors"]']
+    )
+    """Only files that match one of these patterns; `*` stands for anything, `/` too, and `folder/` for all below it. As
+    `allow_patterns` of `snapshot_download`. Without it: all files."""
+    exclude: tuple[str, ...] = key(Many(FILES_PATTERN, at_most=MAX_PATTERNS), default=(), examples=['["*.bin"]'])
+    """None of the files that match one of these patterns. As `ignore_patterns`."""
 
     @property
     def ref(self) -> Revision | HubRef:
@@ -184,6 +194,10 @@ class JobKeys(Part, place="job"):
     on the server, `.env` for `gpurun run`."""
     models: tuple[ModelKeys, ...] = key(Many(ModelKeys, at_most=MAX_MODELS), default=())
     """Models whose files are verified and laid out before `setup`."""
+    datasets: tuple[ModelKeys, ...] = key(
+        Many(ModelKeys, at_most=MAX_MODELS), default=(), examples=["[{id: org/name}]"]
+    )
+    """Data sets of the hub, with the same keys. `snapshot_download("org/name", repo_type="dataset")` finds them."""
     resources: ResourceKeys = key(ResourceKeys, default=ResourceKeys())
     """What the job needs. Without it no GPU is asked for."""
     providers: tuple[str, ...] = key(Many(PROVIDER_ID, at_most=10), default=(), examples=["[docker]"])
@@ -280,6 +294,11 @@ class Job(JobKeys):
             shm_mib=self.resources.shm_size or 0,
         )
 
+    @property
+    def from_hub(self) -> tuple[tuple[HubKind, ModelKeys], ...]:
+        """Models, then data sets, in the order of the file."""
+        return (*(("model", keys) for keys in self.models), *(("dataset", keys) for keys in self.datasets))
+
     def skipped(self) -> frozenset[NotFetched]:
         """What of the commit the job does without."""
         from gpurun.domain.forge import NotFetched  # not needed to check a file
@@ -310,7 +329,7 @@ class Job(JobKeys):
     @property
     def needs_lock(self) -> bool:
         """Whether the file names something that can move."""
-        return isinstance(self.image, ImageTag) or any(isinstance(model.ref, HubRef) for model in self.models)
+        return isinstance(self.image, ImageTag) or any(isinstance(keys.ref, HubRef) for _, keys in self.from_hub)
 
 
 class Config(Part):

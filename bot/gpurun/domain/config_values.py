@@ -29,6 +29,8 @@ MAX_RETRY_ATTEMPTS = 5
 MODEL_ID_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
 """`organisation/name` on the hub."""
 
+_COMMIT = r"[0-9A-Fa-f]{7,40}"
+"""An id of the hub, or the start of one: only the hub knows whether it is enough of it, so `.gpurun.lock` pins it."""
 _ENV_NAME = r"[A-Za-z_][A-Za-z0-9_]{0,255}"
 
 
@@ -72,11 +74,11 @@ def _model_id(text: str) -> str:
 
 
 def _revision(text: str) -> Revision | HubRef:
-    if re.fullmatch(r"[0-9a-f]{40}", text):
-        return Revision(text)
-    if re.fullmatch(r"[0-9A-Fa-f]{7,}", text):
+    if re.fullmatch(_COMMIT, text):
+        return Revision(text.lower()) if len(text) == 40 else HubRef(text.lower())
+    if re.fullmatch(r"[0-9A-Fa-f]{41,}", text):
         raise ValueError(
-            f"{quoted(text)} is no full commit id. Write all 40 lower-case hex digits; "
+            f"{quoted(text)} is too long for a commit id. Write its 40 hex digits; "
             "the page 'Files' → 'History' of the model shows them"
         )
     try:
@@ -138,6 +140,12 @@ def _workdir(text: str) -> str:
 def _glob(text: str) -> str:
     if not text.strip() or any(char.isspace() for char in text) or len(text) > MAX_GLOB_CHARS:
         raise ValueError(f"{quoted(text)} is no pattern. Write one such as ghcr.io/org/*")
+    return text
+
+
+def _files_pattern(text: str) -> str:
+    if not text.strip() or text.startswith("/") or len(text) > MAX_GLOB_CHARS or not text.isprintable():
+        raise ValueError(f"{quoted(text)} is no pattern for files of a repository. Write one such as *.safetensors")
     return text
 
 
@@ -233,6 +241,7 @@ SKIP = Value(_skip, {"enum": ["skip"], "type": "string"})
 SECRET_NAME = Value(_secret_name, {**_NO_RESERVED_ENV, "pattern": f"^{NAME_IN_CAPITALS}$", "type": "string"})
 WORKDIR = Value(_workdir, _any_text(pattern=r"^(?![/~])[^\\]+$"))
 GLOB = Value(_glob, _any_text(maxLength=MAX_GLOB_CHARS, pattern=r"^\S+$"))
+FILES_PATTERN = Value(_files_pattern, _any_text(maxLength=MAX_GLOB_CHARS, pattern=r"^[^/].*$"))
 PROVIDER_ID = Value(_provider, {"enum": list(PROVIDERS), "type": "string"})
 KIND_NAME = Value(_kind, {"enum": list(KIND_NAMES), "type": "string"})
 FLAG = Value(_flag, {"anyOf": [{"type": "boolean"}, {"enum": ["true", "false"], "type": "string"}]})

@@ -8,6 +8,7 @@ GpurunError
     NotAllowed           who asked may not
     NotByPolicy          the default branch's `policy` forbids what a job asks for
     PinNotFound          a commit, image or model revision that does not exist or does not match
+      NothingIncluded    `include` and `exclude` of a model leave none of its files
     SecretRefused        a value that could not be kept out of logs, and so is not taken
     SecretUnavailable    a secret that a job names is not set, or cannot be read any more
   Transient              try again; `retry_after_s` when the other side said so
@@ -91,6 +92,10 @@ class PinNotFound(UserError):
     def last_held(self, when: str, *, hint: str = "") -> PinNotFound:
         """The same, with when it last held (`on 2026-11-01, when `.gpurun.lock` pinned it`) and one more way out."""
         return PinNotFound(f"{self.message} It was there {when}.", hint=f"{self.hint} {hint}".strip(), pin=self.pin)
+
+
+class NothingIncluded(PinNotFound):
+    """No file of a model is left by `include` and `exclude`."""
 
 
 class SecretRefused(UserError):

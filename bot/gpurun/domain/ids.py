@@ -95,6 +95,11 @@ class HubRef(_Checked):
     _pattern = r"(?!.*(?:\.\.|//|/$))[A-Za-z0-9][A-Za-z0-9._/\-]{0,199}"
     _what = "a branch or tag of the hub"
 
+    @property
+    def is_commit(self) -> bool:
+        """It is the start of a commit's id, which cannot move."""
+        return re.fullmatch(r"[0-9a-f]{7,40}", self) is not None
+
 
 class BranchName(_Checked):
     """A branch of a git repository, without `refs/heads/`."""

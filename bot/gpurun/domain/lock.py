@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpurun.domain.ids import HubRef, ImageRef, ImageTag, Revision
+from gpurun.domain.plan import HubKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +49,11 @@ class LockedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedModel:
-    """A model that `.gpurun.yml` names by branch or tag."""
+    """A model or data set that `.gpurun.yml` names by branch or tag."""
 
     id: str
     """`org/name` on the hub."""
+    kind: HubKind = "model"
     ref: HubRef
     """As it is written there; `main` when it is not."""
     revision: Revision
@@ -63,7 +65,7 @@ class LockedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:
-    """Entries in the order of the file: images by name, then models by id and ref."""
+    """Entries in the order of the file: images by name, then models by id and ref, then data sets."""
 
     images: tuple[LockedImage, ...] = ()
     models: tuple[LockedModel, ...] = ()
@@ -72,6 +74,7 @@ class Lock:
         """The entry of that tag."""
         return next((entry for entry in self.images if entry.ref == ref), None)
 
-    def model(self, id: str, ref: HubRef) -> LockedModel | None:
-        """The entry of that model at that branch or tag."""
-        return next((entry for entry in self.models if (entry.id, entry.ref) == (id, ref)), None)
+    def model(self, id: str, ref: HubRef, kind: HubKind = "model") -> LockedModel | None:
+        """The entry of that model or data set at that branch or tag."""
+        wanted = (kind, id, ref)
+        return next((entry for entry in self.models if (entry.kind, entry.id, entry.ref) == wanted), None)

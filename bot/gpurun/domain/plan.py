@@ -3,19 +3,58 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Literal
 
 from gpurun.domain.ids import CommitSha, ImageRef, JobName, RepoName, Revision, TreeSha
+
+HubKind = Literal["model", "dataset"]
+"""What a repository of the hub is."""
+
+
+def hub_path(kind: HubKind, id: str) -> str:
+    """What the address of its page has: `org/name`, `datasets/org/name`."""
+    return id if kind == "model" else f"{kind}s/{id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """What `.gpurun.yml` asks for, before the file list is known."""
+    """What `.gpurun.yml` asks for of a model or data set, before the file list is known."""
 
     id: str
     """`org/name` on the hub."""
+    kind: HubKind = "model"
     revision: Revision
+    refs: tuple[str, ...] = ("main",)
+    """Names that lead to this revision in the container."""
     target: str | None = None
     """Absolute folder in the container for plain files, beside the hub cache layout; None for the cache only."""
+    include: tuple[str, ...] = ()
+    """Patterns, one of which a file must match; empty for all files."""
+    exclude: tuple[str, ...] = ()
+    """Patterns, none of which it may match."""
+
+    def wants(self, path: str) -> bool:
+        """As `allow_patterns` and `ignore_patterns` of `snapshot_download` do: `*` stands for `/`, too."""
+        included = not self.include or _matches(path, self.include)
+        return included and not _matches(path, self.exclude)
+
+    def with_files(self, files: tuple[ModelFile, ...]) -> ModelPin:
+        """The pin. `files` are those that it wants."""
+        return ModelPin(
+            id=self.id,
+            kind=self.kind,
+            revision=self.revision,
+            refs=self.refs,
+            target=self.target,
+            include=self.include,
+            exclude=self.exclude,
+            files=files,
+        )
+
+
+def _matches(path: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(path, f"{pattern}*" if pattern.endswith("/") else pattern) for pattern in patterns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +72,36 @@ class ModelFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelPin:
-    """A model with its file list."""
+    """A model or data set with its file list."""
 
     id: str
+    kind: HubKind = "model"
     revision: Revision
+    refs: tuple[str, ...] = ("main",)
+    """As in the spec. Not in the digest: names are no content."""
     target: str | None = None
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    """As in the spec. They are not in the digest: what they select is."""
     files: tuple[ModelFile, ...]
+
+    @property
+    def spec(self) -> ModelSpec:
+        """What it is the pin of."""
+        return ModelSpec(
+            id=self.id,
+            kind=self.kind,
+            revision=self.revision,
+            refs=self.refs,
+            target=self.target,
+            include=self.include,
+            exclude=self.exclude,
+        )
+
+    @property
+    def path(self) -> str:
+        """`org/name`, `datasets/org/name`."""
+        return hub_path(self.kind, self.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +136,7 @@ class Plan:
     env: tuple[tuple[str, str], ...] = ()
     """Sorted by name."""
     models: tuple[ModelPin, ...] = ()
+    """Models, then data sets, each in the order of the file."""
     resources: Resources = field(default_factory=Resources)
     max_duration_s: int = 1800
     """From the start of `setup`."""

@@ -15,6 +15,7 @@ from gpurun.domain.errors import (
     ConfigError,
     GpurunError,
     NotByPolicy,
+    NothingIncluded,
     PinNotFound,
     Refused,
     SecretUnavailable,
@@ -28,6 +29,7 @@ from gpurun.flow import edges, failpoints
 from gpurun.flow.commit import FETCH_TIMEOUT_S, fetch_commit
 from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices
 from gpurun.plan import digest as digests
+from gpurun.plan.lines import at_include
 from gpurun.plan.load import load, policy_of
 from gpurun.plan.lock import LOCK_NAME, MAX_LOCK_BYTES, part_for, read_lock, require_same_files, without_files
 from gpurun.plan.policy import changed_note, require_allowed
@@ -75,6 +77,9 @@ class Resolver:
     async def _resolve_or_say_when(self, run: Run, job: Job, pin: Pin) -> Pinned:
         try:
             return await self._resolve(run, job, pin)
+        except NothingIncluded as error:
+            assert isinstance(pin, ResolveModel)
+            raise at_include(error, pin.spec, run.config_text, run.job) from error
         except PinNotFound as error:
             raise told_with_day(error, pin, run.pins.lock or Lock(), folder=run.folder) from error
 

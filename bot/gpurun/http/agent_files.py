@@ -55,7 +55,7 @@ class ModelFiles:
         if known is not None:
             raise PinNotFound(known)
         offset = _range_start(scope, file)
-        chunks = self._services.hub.open(pin.id, pin.revision, file, offset=offset or 0)
+        chunks = self._services.hub.open(pin, file, offset=offset or 0)
         headers = {"content-type": "application/octet-stream", "content-length": str(file.size - (offset or 0))}
         status = 200
         if offset is not None:

@@ -68,5 +68,6 @@ def orders_of(*, stop: bool, hard_deadline: datetime) -> tuple[Field, ...]:
 def _models(plan: Plan) -> Iterator[Field]:
     for index, model in enumerate(plan.models):
         yield "model", f"{index}\0{model.id}\0{model.revision}\0{model.target or ''}"
+        yield "layout", "\0".join((str(index), model.kind, *model.refs))
         for file in model.files:
             yield "file", f"{index}\0{file.size}\0{file.sha256}\0{file.etag}\0{file.path}"

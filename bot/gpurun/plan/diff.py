@@ -110,8 +110,8 @@ def _by_name(models: tuple[ModelPin, ...]) -> dict[str, ModelPin]:
     seen: Counter[str] = Counter()
     found: dict[str, ModelPin] = {}
     for model in models:
-        seen[model.id] += 1
-        found[model.id if seen[model.id] == 1 else f"{model.id}#{seen[model.id]}"] = model
+        seen[model.path] += 1
+        found[model.path if seen[model.path] == 1 else f"{model.path}#{seen[model.path]}"] = model
     return found
 
 

@@ -55,6 +55,7 @@ def _model(model: ModelPin) -> Json:
     files = sorted(model.files, key=lambda file: file.path)
     return {
         "id": model.id,
+        **_unless("kind", model.kind, "model"),
         "revision": str(model.revision),
         **_unless("target", model.target or "", ""),
         "files": [_file(file) for file in files],

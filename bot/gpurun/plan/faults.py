@@ -25,7 +25,7 @@ MAX_PLACED_FAULTS = 400
 _PLACES = {
     "file": "the top level",
     "job": "a job",
-    "model": "`models`",
+    "model": "`models` and `datasets`",
     **{place: f"`{place}`" for place in ("trigger", "limits", "retry", "resources", "checkout", "policy")},
     "max": "`policy: {max: …}`",
 }

@@ -9,17 +9,17 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from gpurun.domain.config import Job
+from gpurun.domain.config import MAIN, Job, ModelKeys
 from gpurun.domain.config_values import MODEL_ID_PATTERN
 from gpurun.domain.errors import ConfigError, PinNotFound
 from gpurun.domain.folder import beside, config_path, is_safe_path
 from gpurun.domain.ids import HubRef, ImageRef, ImageTag, Revision
 from gpurun.domain.lock import ImagePin, Lock, LockedFile, LockedImage, LockedModel
-from gpurun.domain.plan import ModelPin, ModelSpec
+from gpurun.domain.plan import HubKind, ModelPin, ModelSpec, hub_path
 from gpurun.domain.quantity import quoted
 
 LOCK_NAME = ".gpurun.lock"
@@ -39,15 +39,19 @@ _KEYS = {
     "gpurun_lock": {"gpurun_lock"},
     "image": {"image", "digest", "platforms", "locked_on"},
     "model": {"model", "ref", "revision", "locked_on"},
+    "dataset": {"dataset", "ref", "revision", "locked_on"},
     "file": {"file", "size", "sha256", "blob"},
 }
+_Key = tuple[bool, str, HubRef]
 
 
 class Unpinned(PinNotFound):
     """The job names what can move, and the lock does not pin it."""
 
     def __init__(self, images: tuple[ImageTag, ...], models: tuple[tuple[str, HubRef], ...], *, folder: str) -> None:
-        names = [f"the image {image}" for image in images] + [f"the model {model} at {ref}" for model, ref in models]
+        names = [f"the image {image}" for image in images] + [
+            f"the {path_told(model)} at {ref}" for model, ref in models
+        ]
         are = "is" if len(names) == 1 else "are"
         told = and_all(names)
         super().__init__(f"{told[0].upper()}{told[1:]} {are} not pinned, and can move.")
@@ -67,6 +71,16 @@ class PinnedJob:
     image: ImageRef
     models: tuple[ModelSpec, ...]
     """In the order of the file."""
+
+
+def path_told(path: str) -> str:
+    """`model org/name`, `data set org/name`."""
+    return f"data set {path.removeprefix('datasets/')}" if path.startswith("datasets/") else f"model {path}"
+
+
+def place_of(entry: LockedModel) -> tuple[bool, str, HubRef]:
+    """In the file: models, then data sets, by id and ref. No other entry has it."""
+    return entry.kind != "model", entry.id, entry.ref
 
 
 def lock_again(folder: str) -> str:
@@ -102,29 +116,51 @@ def pinned(job: Job, lock: Lock, *, folder: str = "") -> PinnedJob:
     Raises: Unpinned with everything that the lock lacks.
     """
     image = job.image if isinstance(job.image, ImageRef) else _locked_image(job.image, lock)
-    revisions = [_revision(model.id, model.ref, lock) for model in job.models]
+    wanted = job.from_hub
+    revisions = [_revision(kind, keys, lock) for kind, keys in wanted]
     images = (job.image,) if isinstance(job.image, ImageTag) and image is None else ()
     lacking = tuple(
-        (model.id, model.ref)
-        for model, revision in zip(job.models, revisions, strict=True)
-        if revision is None and isinstance(model.ref, HubRef)
+        (hub_path(kind, keys.id), keys.ref)
+        for (kind, keys), revision in zip(wanted, revisions, strict=True)
+        if revision is None and isinstance(keys.ref, HubRef)
     )
     if image is None or lacking:
         raise Unpinned(images, lacking, folder=folder)
     specs = (
-        ModelSpec(id=model.id, revision=revision, target=model.target)
-        for model, revision in zip(job.models, revisions, strict=True)
+        ModelSpec(
+            id=keys.id,
+            kind=kind,
+            revision=revision,
+            refs=_refs(kind, keys, wanted),
+            target=keys.target,
+            include=keys.include,
+            exclude=keys.exclude,
+        )
+        for (kind, keys), revision in zip(wanted, revisions, strict=True)
         if revision is not None
     )
     return PinnedJob(image=image, models=tuple(specs))
 
 
+def _refs(kind: HubKind, keys: ModelKeys, wanted: Collection[tuple[HubKind, ModelKeys]]) -> tuple[str, ...]:
+    """Names of this revision in the container: the one that is written; a commit is `main`, unless another one of that
+    repository is, or might be as well.
+    """
+    written = keys.ref
+    if isinstance(written, HubRef) and not written.is_commit:
+        return (written,)
+    same = [other.ref for at, other in wanted if (at, other.id) == (kind, keys.id)]
+    rivals = [ref for ref in same if isinstance(ref, Revision) or ref.is_commit or ref == MAIN]
+    own = (written,) if isinstance(written, HubRef) else ()
+    return own if len(rivals) > 1 else (MAIN, *own)
+
+
 def part_for(job: Job, lock: Lock) -> Lock:
     """The entries that this job needs."""
-    wanted = {(model.id, model.ref) for model in job.models}
+    wanted = {(kind, keys.id, keys.ref) for kind, keys in job.from_hub}
     return Lock(
         images=tuple(entry for entry in lock.images if entry.ref == job.image),
-        models=tuple(entry for entry in lock.models if (entry.id, entry.ref) in wanted),
+        models=tuple(entry for entry in lock.models if (entry.kind, entry.id, entry.ref) in wanted),
     )
 
 
@@ -136,10 +172,11 @@ def without_files(lock: Lock) -> Lock:
 def require_same_files(lock: Lock, pin: ModelPin, *, folder: str = "") -> None:
     """The hub must list what the lock has seen. `folder`: as for `lock_again`. Raises: PinNotFound."""
     for entry in lock.models:
-        if (entry.id, entry.revision) != (pin.id, pin.revision) or not entry.files:
+        if (entry.kind, entry.id, entry.revision) != (pin.kind, pin.id, pin.revision) or not entry.files:
             continue
         listed = {file.path: (file.size, file.etag) for file in pin.files}
-        locked = {file.path: (file.size, file.sha256 or file.blob) for file in entry.files}
+        wanted = (file for file in entry.files if pin.spec.wants(file.path))
+        locked = {file.path: (file.size, file.sha256 or file.blob) for file in wanted}
         odd = sorted(path for path in listed.keys() | locked.keys() if listed.get(path) != locked.get(path))
         if odd:
             raise PinNotFound(
@@ -167,8 +204,8 @@ def _entries(lock: Lock) -> Iterator[dict[str, object]]:
     for image in sorted(lock.images, key=lambda entry: entry.ref):
         platforms = {"platforms": dict(sorted(image.pin.platforms))} if image.pin.platforms else {}
         yield {"image": image.ref, "digest": image.pin.digest, **platforms, "locked_on": image.locked_on}
-    for model in sorted(lock.models, key=lambda entry: (entry.id, entry.ref)):
-        yield {"model": model.id, "ref": model.ref, "revision": model.revision, "locked_on": model.locked_on}
+    for model in sorted(lock.models, key=place_of):
+        yield {model.kind: model.id, "ref": model.ref, "revision": model.revision, "locked_on": model.locked_on}
         for file in sorted(model.files, key=lambda entry: entry.path):
             hash_ = {"sha256": file.sha256} if file.sha256 else {"blob": file.blob}
             yield {"file": file.path, "size": file.size, **hash_}
@@ -178,7 +215,7 @@ def read_lock(file: str | bytes) -> Lock:
     """What the file holds. Raises ConfigError with the line."""
     text = _text(file)
     images: dict[ImageTag, LockedImage] = {}
-    models: dict[tuple[str, HubRef], LockedModel] = {}
+    models: dict[_Key, LockedModel] = {}
     files: dict[str, LockedFile] = {}
     open_model: LockedModel | None = None
     opened_in = 0
@@ -190,10 +227,10 @@ def read_lock(file: str | bytes) -> Lock:
             image = _image(entry, number)
             _require_new(image.ref, images, number)
             images[image.ref] = image
-        elif "model" in entry:
+        elif "model" in entry or "dataset" in entry:
             _close(open_model, opened_in, files, models)
             open_model, opened_in, files = _model(entry, number), number, {}
-            _require_new((open_model.id, open_model.ref), models, number)
+            _require_new(place_of(open_model), models, number)
         elif "file" in entry and open_model is not None:
             locked = _file(entry, number)
             _require_new(locked.path, files, number)
@@ -208,16 +245,13 @@ def read_lock(file: str | bytes) -> Lock:
 
 
 def _close(
-    model: LockedModel | None,
-    opened_in: int,
-    files: dict[str, LockedFile],
-    models: dict[tuple[str, HubRef], LockedModel],
+    model: LockedModel | None, opened_in: int, files: dict[str, LockedFile], models: dict[_Key, LockedModel]
 ) -> None:
     if model is None:
         return
     if not files:  # nobody would notice that the hub lists other ones now
-        _wrong(opened_in, "this model has no `file` line below it")
-    models[model.id, model.ref] = replace(model, files=tuple(files[path] for path in sorted(files)))
+        _wrong(opened_in, f"this {'model' if model.kind == 'model' else 'data set'} has no `file` line below it")
+    models[place_of(model)] = replace(model, files=tuple(files[path] for path in sorted(files)))
 
 
 def _text(file: str | bytes) -> str:
@@ -289,8 +323,10 @@ def _model(entry: dict[str, Any], number: int) -> LockedModel:
         ref = HubRef(_string(entry, "ref", number))
     except PinNotFound:
         _wrong(number, "`ref` is no branch or tag")
+    kind: HubKind = "model" if "model" in entry else "dataset"
     return LockedModel(
-        id=_field(entry, "model", _MODEL_ID, number),
+        id=_field(entry, kind, _MODEL_ID, number),
+        kind=kind,
         ref=ref,
         revision=Revision(_field(entry, "revision", _BLOB, number)),
         locked_on=_field(entry, "locked_on", _DAY, number),
@@ -341,10 +377,10 @@ def _locked_image(ref: ImageTag, lock: Lock) -> ImageRef | None:
     return entry.image if entry is not None else None
 
 
-def _revision(id: str, ref: Revision | HubRef, lock: Lock) -> Revision | None:
-    if isinstance(ref, Revision):
-        return ref
-    entry = lock.model(id, ref)
+def _revision(kind: HubKind, keys: ModelKeys, lock: Lock) -> Revision | None:
+    if isinstance(keys.ref, Revision):
+        return keys.ref
+    entry = lock.model(keys.id, keys.ref, kind)
     return entry.revision if entry is not None else None
 
 

@@ -95,8 +95,8 @@ def _of_model(model: type[Part], placed: Mapping[str, Any], prefix: str, built_i
             yield from _of_model(below, value or {}, f"{key}.", built_in)
         elif isinstance(value, Mapping) and value:
             yield from (_of_text(f"{key}.{at}", one) for at, one in value.items())
-        elif isinstance(value, _Placed) and name == "models":
-            yield from _of_models(value)
+        elif isinstance(value, _Placed) and name in ("models", "datasets"):
+            yield from _of_models(name, value)
         elif isinstance(value, _Placed):
             yield _of_text(key, value)
         else:
@@ -104,14 +104,14 @@ def _of_model(model: type[Part], placed: Mapping[str, Any], prefix: str, built_i
             yield Setting(key=key, value=text, source=source)
 
 
-def _of_models(models: _Placed) -> Iterator[Setting]:
+def _of_models(name: str, models: _Placed) -> Iterator[Setting]:
     assert isinstance(models.node, Items)
     for number, item in enumerate(models.node.items):
         keys = {at: _Placed(*entry, models.source) for at, entry in _entries(item).items()}
-        prefix = f"models[{number}]."
+        prefix = f"{name}[{number}]."
         yield from _of_model(ModelKeys, keys, prefix, {f"{prefix}revision": (MAIN, Source.BUILT_IN)})
     if not models.node.items:
-        yield Setting(key="models", value="", source=models.source, line=models.key.line)
+        yield Setting(key=name, value="", source=models.source, line=models.key.line)
 
 
 def _of_text(key: str, placed: _Placed) -> Setting:

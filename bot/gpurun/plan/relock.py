@@ -8,17 +8,25 @@ from dataclasses import dataclass, replace
 from gpurun.domain.config import Config, Job
 from gpurun.domain.ids import HubRef, ImageTag
 from gpurun.domain.lock import Lock, LockedImage, LockedModel
+from gpurun.domain.plan import HubKind, hub_path
+from gpurun.plan.lock import place_of
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ModelName:
-    """A model by branch or tag."""
+    """A model or data set by branch or tag. In the order of the lock."""
 
+    is_dataset: bool
     id: str
     ref: HubRef
 
+    @property
+    def kind(self) -> HubKind:
+        """As in the plan."""
+        return "dataset" if self.is_dataset else "model"
+
     def __str__(self) -> str:
-        return f"{self.id} at {self.ref}"
+        return f"{hub_path(self.kind, self.id)} at {self.ref}"
 
 
 Name = ImageTag | ModelName
@@ -51,7 +59,11 @@ def wanted_by(jobs: Iterable[Job]) -> tuple[Name, ...]:
     for job in jobs:
         if isinstance(job.image, ImageTag):
             images.add(job.image)
-        models |= {ModelName(model.id, model.ref) for model in job.models if isinstance(model.ref, HubRef)}
+        models |= {
+            ModelName(kind == "dataset", keys.id, keys.ref)
+            for kind, keys in job.from_hub
+            if isinstance(keys.ref, HubRef)
+        }
     return (*sorted(images), *sorted(models))
 
 
@@ -71,12 +83,12 @@ def difference(config: Config, lock: Lock) -> Difference:
 
 def names_in(lock: Lock) -> tuple[Name, ...]:
     """In the order of the lock."""
-    return (*(image.ref for image in lock.images), *(ModelName(model.id, model.ref) for model in lock.models))
+    return (*(image.ref for image in lock.images), *(ModelName(*place_of(model)) for model in lock.models))
 
 
 def entry_of(lock: Lock, name: Name) -> Entry | None:
     """The entry of that name."""
-    return lock.model(name.id, name.ref) if isinstance(name, ModelName) else lock.image(name)
+    return lock.model(name.id, name.ref, name.kind) if isinstance(name, ModelName) else lock.image(name)
 
 
 def to_look_up(config: Config, lock: Lock, upgraded: Collection[str]) -> tuple[Name, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpurun.domain.config import Job
 from gpurun.domain.errors import Bug, PinNotFound
@@ -71,8 +71,8 @@ def told_with_day(error: PinNotFound, pin: Pin, lock: Lock, *, folder: str = "")
             image_entry = next((one for one in lock.images if one.image == image), None)
             return with_day(error, image_entry, hint=lock_upgraded(folder))
         case ResolveModel(spec):
-            wanted = spec.id, spec.revision
-            entry = next((one for one in lock.models if (one.id, one.revision) == wanted), None)
+            wanted = spec.kind, spec.id, spec.revision
+            entry = next((one for one in lock.models if (one.kind, one.id, one.revision) == wanted), None)
             return with_day(error, entry, hint=lock_upgraded(folder))
         case FetchCommit() | ReadLock():
             return error
@@ -87,7 +87,7 @@ def build(*, repo: RepoName, sha: CommitSha, job_name: JobName, job: Job, pins: 
         raise Bug("a plan was asked for before everything was pinned")
     wanted = pinned(job, pins.lock or Lock())
     for spec, pin in zip(wanted.models, pins.models, strict=True):
-        if (spec.id, spec.revision, spec.target) != (pin.id, pin.revision, pin.target):
+        if spec != replace(pin.spec, refs=spec.refs):
             raise Bug(f"the pin of {pin.id} stands in the place of {spec.id}")
     _require_short(pins)
     return Plan(
@@ -101,7 +101,7 @@ def build(*, repo: RepoName, sha: CommitSha, job_name: JobName, job: Job, pins: 
         workdir="/".join(part for part in (folder, job.workdir) if part),
         secrets=tuple(sorted(job.secrets)),
         env=tuple(sorted(job.env.items())),
-        models=pins.models,
+        models=tuple(replace(pin, refs=spec.refs) for spec, pin in zip(wanted.models, pins.models, strict=True)),
         resources=job.needs(),
         max_duration_s=job.max_duration_s,
         artifacts=job.artifacts,

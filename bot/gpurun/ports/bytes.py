@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from gpurun.domain.forge import GitSource, NotFetched
 from gpurun.domain.ids import CommitSha, ImageRef, RepoName, Revision, TreeSha
 from gpurun.domain.lock import ImagePin
-from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
+from gpurun.domain.plan import HubKind, ModelFile, ModelPin, ModelSpec
 from gpurun.domain.repository import RepoFacts
 
 
@@ -34,6 +35,22 @@ class Git(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparation:
+    """How far files are in the bot's cache."""
+
+    bytes_total: int
+    bytes_missing: int
+    """Still to be downloaded."""
+    files_missing: int
+    """Not verified yet."""
+
+    @property
+    def ready(self) -> bool:
+        """All files are there and right."""
+        return not self.files_missing
+
+
 class Hub(Protocol):
     """The Hugging Face Hub or a mirror of it."""
 
@@ -44,8 +61,8 @@ class Hub(Protocol):
         """
         ...
 
-    async def revision_of(self, model_id: str, ref: str) -> Revision:
-        """The commit that a branch or tag points to now; of a 40-digit commit itself, when the model has it.
+    async def revision_of(self, model_id: str, ref: str, *, kind: HubKind = "model") -> Revision:
+        """The commit that a branch or tag points to now, or that starts with these 7 to 40 hex digits.
 
         Says nothing about access to the files: a gated model shows its commits to everybody, and `resolve` asks.
 
@@ -53,7 +70,18 @@ class Hub(Protocol):
         """
         ...
 
-    def open(self, model_id: str, revision: Revision, file: ModelFile, *, offset: int = 0) -> AsyncIterator[bytes]:
+    async def prefetch(self, pins: Sequence[ModelPin], wait_s: float) -> Preparation:
+        """Brings all files of the pins, verified, into the bot's cache, as far as that goes in `wait_s`.
+
+        Call it until it says `ready`: each call goes on where the last one stopped, whoever made it. Of several calls
+        for one file, in this process or another one, one downloads it and the others wait for it.
+
+        Raises: PinNotFound naming a file whose bytes were wrong twice, HubUnavailable (also for a disk that has no room
+        for all of them).
+        """
+        ...
+
+    def open(self, pin: ModelPin, file: ModelFile, *, offset: int = 0) -> AsyncIterator[bytes]:
         """The file's bytes from `offset`, from the bot's verified cache when it is there, else while it is downloaded.
 
         Raises: PinNotFound naming the file when the bytes are not what `file.sha256` says (at the end of the

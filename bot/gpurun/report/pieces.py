@@ -50,7 +50,7 @@ def pins(facts: RunFacts) -> str:
     if run.plan is not None:
         rows.append(("image", code(run.plan.image, 600)))
     models = run.plan.models if run.plan is not None else run.pins.models
-    rows += [("model", _model(model, facts.hub_url)) for model in models[:MAX_ROWS]]
+    rows += [(model.kind, _model(model, facts.hub_url)) for model in models[:MAX_ROWS]]
     if len(models) > MAX_ROWS:
         rows.append(("", f"and {len(models) - MAX_ROWS} more models"))
     if run.plan_digest:
@@ -66,7 +66,7 @@ def _commit(facts: RunFacts) -> str:
 
 
 def _model(model: ModelPin, hub_url: str) -> str:
-    url = f"{hub_url}/{model.id}/tree/{model.revision}" if hub_url else ""
+    url = f"{hub_url}/{model.path}/tree/{model.revision}" if hub_url else ""
     total = size(sum(file.size for file in model.files))
     files = counted(len(model.files), "file")
     return f"{link(code(f'{model.id}@{model.revision}'), url)}, {files}, {total}"

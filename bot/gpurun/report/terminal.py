@@ -53,7 +53,7 @@ def _pins(facts: RunFacts) -> Rows:
     if run.plan is not None:
         rows.append(("image", one_line(run.plan.image)))
     models = run.plan.models if run.plan is not None else run.pins.models
-    rows += [("model", _model(model)) for model in models]
+    rows += [(model.kind, _model(model)) for model in models]
     if run.plan_digest:
         rows.append(("plan", run.plan_digest))
     return rows
@@ -180,7 +180,7 @@ def run_result(facts: RunFacts, *, artifacts_dir: str = "") -> RunResult:
         tree=run.pins.tree,
         image=run.plan.image if run.plan else None,
         models=[
-            ModelResult(id=model.id, revision=model.revision, sha256={file.path: file.sha256 for file in model.files})
+            ModelResult(id=model.path, revision=model.revision, sha256={file.path: file.sha256 for file in model.files})
             for model in models
         ],
         plan_digest=run.plan_digest,

@@ -13,6 +13,7 @@ A commit id is the one that git would give those files, so equal files give an e
     hub.corrupt("acme/tiny", "model.safetensors")      # one bit wrong, same size and hashes; repair() undoes it
     hub.cut("acme/tiny", "model.safetensors", after=1000)        # the next answer breaks off
     hub.stall("acme/tiny", "model.safetensors", after=1000)      # answers fall silent
+    hub.models["acme/tiny"].pointers.add("model.safetensors")    # served as an LFS pointer
     hub.fail_next(429, part="/tree/", headers={"RateLimit": '"api";r=0;t=90'})
     hub.add_model("acme/secret", {...}, gated="manual")          # or private=True
     hub.add_token("hf_abc", "acme/secret")             # a valid token, let in by those models

@@ -61,17 +61,21 @@ class At:
 def create_app(hub: FakeHub) -> Starlette:
     """The hub and, on its second port, the store of large files."""
     face = _Face(hub)
-    repo = "/api/models/{owner}/{name}"
     routes = [
         Route("/api/whoami-v2", face.route(face.whoami)),
         Route("/api/agent-harnesses", face.route(face.nothing)),
-        Route(repo, face.route(face.info)),
-        Route(repo + "/revision/{revision:path}", face.route(face.info)),
-        Route(repo + "/tree/{revision}", face.route(face.tree)),
-        Route("/{owner}/{name}/resolve/{revision}/{path:path}", face.route(face.resolve)),
-        Route("/api/resolve-cache/models/{owner}/{name}/{revision}/{path:path}", face.route(face.small_file)),
-        Route("/repos/{owner}/{name}/{revision}/{path:path}", face.route(face.large_file)),
     ]
+    at = "{revision}/{path:path}"
+    for kind, folder in (("datasets", "/datasets"), ("models", "")):
+        repo = f"/api/{kind}/{{owner}}/{{name}}"
+        routes += [
+            Route(repo, face.route(face.info)),
+            Route(repo + "/revision/{revision:path}", face.route(face.info)),
+            Route(repo + "/tree/{revision}", face.route(face.tree)),
+            Route(f"{folder}/{{owner}}/{{name}}/resolve/{at}", face.route(face.resolve)),
+            Route(f"/api/resolve-cache/{kind}/{{owner}}/{{name}}/{at}", face.route(face.small_file)),
+            Route(f"/repos{folder}/{{owner}}/{{name}}/{at}", face.route(face.large_file)),
+        ]
     return Starlette(routes=routes)
 
 
@@ -90,7 +94,11 @@ class _Face:
                 self._raise_trouble(path)
                 if token is not None and token not in self._hub.tokens and not path.startswith("/repos/"):
                     raise Refusal(401, message="Invalid credentials in Authorization header")
-                return answer(request)
+                response = answer(request)
+                for part, told in self._hub.limits.items():
+                    if part in path:
+                        response.headers["RateLimit"] = told
+                return response
             except Refusal as refusal:
                 return refusal.response()
 
@@ -109,7 +117,12 @@ class _Face:
         blobs = request.query_params.get("blobs") == "true"
         siblings = [_sibling(file, blobs=blobs) for file in at.files.values()]
         model = at.model
-        shape: dict[str, object] = {"id": model.id, "sha": at.revision, "private": model.private, "gated": model.gated}
+        shape: dict[str, object] = {
+            "id": model.id.removeprefix("datasets/"),
+            "sha": at.revision,
+            "private": model.private,
+            "gated": model.gated,
+        }
         shape["siblings"] = siblings
         wanted = request.query_params.getlist("expand")
         return JSONResponse({key: shape[key] for key in ("id", *wanted)} if wanted else shape)
@@ -118,6 +131,8 @@ class _Face:
         at = self._at(request)
         recursive = request.query_params.get("recursive", "").lower() == "true"
         entries = [*_tree_entries(at.files, recursive=recursive), *at.model.extra_tree]
+        if self._hub.has_xet:
+            entries = [one | {"xetHash": "e" * 64} if "lfs" in one else one for one in entries]
         start = int(request.query_params.get("cursor", "0"))
         page = entries[start : start + self._hub.page_size]
         headers = {}
@@ -134,11 +149,16 @@ class _Face:
         if file.is_lfs:
             location = self._large_file_url(at, file)
             linked = {"X-Linked-Etag": f'"{file.sha256}"', "X-Linked-Size": str(file.size)}
-            return RedirectResponse(location, 302, headers=headers | linked)
+            return RedirectResponse(location, 302, headers=headers | linked | self._xet(file))
         if self._hub.redirects_small_files and request.method == "GET":
-            path = f"/api/resolve-cache/models/{at.model.id}/{at.revision}/{quote(file.path)}"
+            repo = at.model.id if at.model.id.startswith("datasets/") else f"models/{at.model.id}"
+            path = f"/api/resolve-cache/{repo}/{at.revision}/{quote(file.path)}"
             return RedirectResponse(path, 307, headers=headers)
         return self._bytes(request, at.model, file, headers)
+
+    def _xet(self, file: StoredFile) -> dict[str, str]:
+        auth = f"{self._hub.url}/api/models/xet-read-token"
+        return {"X-Xet-Hash": file.sha256[::-1], "Link": f'<{auth}>; rel="xet-auth"'} if self._hub.has_xet else {}
 
     def small_file(self, request: Request) -> Response:
         at = self._at(request)
@@ -179,6 +199,9 @@ class _Face:
         model = self._hub.models[_id(request)]
         revision = request.path_params.get("revision", "main")
         revision = model.main if revision == "main" else model.refs.get(revision, revision)
+        starting = [commit for commit in model.commits if len(revision) >= 7 and commit.startswith(revision)]
+        if len(starting) == 1:
+            revision = starting[0]
         if revision not in model.commits:
             raise Refusal(404, code="RevisionNotFound", message=f"Invalid rev id: {revision}")
         return At(model, revision)
@@ -226,7 +249,8 @@ async def _disconnect(request: Request) -> None:
 
 
 def _id(request: Request) -> str:
-    return f"{request.path_params['owner']}/{request.path_params['name']}"
+    name = f"{request.path_params['owner']}/{request.path_params['name']}"
+    return f"datasets/{name}" if "datasets" in request.scope["path"].split("/")[:4] else name
 
 
 def _token(request: Request) -> str | None:

@@ -19,8 +19,12 @@ class FakeHub:
         """Token -> ids of models that let it in."""
         self.requests: list[SeenRequest] = []
         self.trouble: list[Trouble] = []
+        self.limits: dict[str, str] = {}
+        """`RateLimit` headers of answers that go well, by a part of the path."""
         self.page_size = page_size
         self.ignores_range = False
+        self.has_xet = False
+        """LFS files are in Xet, too: their answers tell clients that know it where."""
         self.redirects_small_files = False
         """The hub answers small files with a relative redirect to a cache of its own."""
         self.url = ""
@@ -42,7 +46,10 @@ class FakeHub:
         gated: Literal[False, "auto", "manual"] = False,
         private: bool = False,
     ) -> str:
-        """Commits the files, as all there is, on `main`; the 40-hex commit. Equal files give an equal commit."""
+        """Commits the files, as all there is, on `main`; the 40-hex commit. Equal files give an equal commit.
+
+        A data set is `datasets/owner/name`, here and everywhere else.
+        """
         stored = {path: store(path, source) for path, source in files.items()}
         revision = commit_id(stored)
         model = self.models.setdefault(id, Model(id))

@@ -56,6 +56,8 @@ class Model:
     """Another commit that the hub claims to serve; empty: it says nothing."""
     damaged: set[str] = field(default_factory=set)
     """Paths whose bytes are served with one bit flipped, at the same size and under the same hashes."""
+    pointers: set[str] = field(default_factory=set)
+    """Paths of LFS files that are served as what git has in their place."""
     cut_at: dict[str, int] = field(default_factory=dict)
     """Path -> bytes after which the next answer breaks off, once."""
     stalled_at: dict[str, int] = field(default_factory=dict)
@@ -65,6 +67,8 @@ class Model:
 
     def body(self, file: StoredFile) -> bytes:
         """What goes over the wire."""
+        if file.path in self.pointers:
+            return pointer_of(file.sha256, file.size)
         data = bytearray(file.read())
         if file.path in self.damaged and data:
             data[len(data) // 2] ^= 1
@@ -97,7 +101,7 @@ def store(path: str, source: bytes | Path) -> StoredFile:
     data = source if isinstance(source, bytes) else source.read_bytes()
     sha256 = hashlib.sha256(data).hexdigest()
     is_lfs = PurePosixPath(path).suffix in LFS_SUFFIXES or len(data) > LFS_OVER_BYTES
-    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {len(data)}\n".encode()
+    pointer = pointer_of(sha256, len(data))
     return StoredFile(
         path=path,
         source=source,
@@ -106,6 +110,11 @@ def store(path: str, source: bytes | Path) -> StoredFile:
         oid=object_id("blob", pointer if is_lfs else data).hex(),
         pointer_size=len(pointer) if is_lfs else 0,
     )
+
+
+def pointer_of(sha256: str, size: int) -> bytes:
+    """What git has in the place of an LFS file."""
+    return f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n".encode()
 
 
 def commit_id(files: Mapping[str, StoredFile]) -> str:

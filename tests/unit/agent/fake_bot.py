@@ -42,6 +42,8 @@ class Model:
     target: str = ""
     served: dict[str, bytes] = field(default_factory=dict)
     etags: dict[str, str] = field(default_factory=dict)
+    kind: str = "model"
+    refs: list[str] = field(default_factory=list)
 
 
 class FakeBot:
@@ -182,6 +184,7 @@ class FakeBot:
         fields += [("mask", item) for item in self.mask]
         for index, model in enumerate(self.models):
             fields.append(("model", f"{index}\0{model.id}\0{model.revision}\0{model.target}"))
+            fields.append(("layout", "\0".join((str(index), model.kind, *model.refs))))
             for path, content in model.files.items():
                 sha256 = hashlib.sha256(content).hexdigest()
                 etag = model.etags.get(path, sha256)

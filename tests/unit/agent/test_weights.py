@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 
 import pytest
 
@@ -54,6 +57,31 @@ def test_huggingface_hub_finds_them_offline(bot, run, model, monkeypatch):
     assert snapshot == str(cache / "models--org--small" / "snapshots" / REVISION)
     found = hf_hub_download("org/small", "sub/dir/x y.txt", revision=REVISION, local_files_only=True, cache_dir=cache)
     assert found == f"{snapshot}/sub/dir/x y.txt"
+
+
+@pytest.mark.parametrize("kind", ["model", "dataset"])
+def test_every_name_of_the_plan_works_offline_and_no_other(bot, run, model, kind):
+    model.kind, model.refs = kind, ["main", "refs/pr/3"]
+    agent = run("true")
+    hub = agent.root / "hub"
+    locks = hub / "hub" / ".locks" / f"{kind}s--org--small"
+    locks.mkdir(parents=True)
+    (locks / "x.lock").write_bytes(b"")
+    (locks / "x.lock").chmod(0o000)
+    program = f"""
+from huggingface_hub import hf_hub_download, snapshot_download
+for names in ({{}}, {{"revision": "main"}}, {{"revision": "refs/pr/3"}}, {{"revision": "{REVISION}"}}):
+    print(snapshot_download("org/small", repo_type="{kind}", **names))
+    hf_hub_download("org/small", "config.json", repo_type="{kind}", **names)
+try:
+    snapshot_download("org/small", repo_type="{kind}", revision="v2")
+except Exception as error:
+    print(type(error).__name__)
+"""
+    env = {"HF_HOME": str(hub), "HF_HUB_OFFLINE": "1", "PATH": os.defpath}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
+    snapshot = f"{hub}/hub/{kind}s--org--small/snapshots/{REVISION}"
+    assert done.stdout.splitlines() == [*[snapshot] * 4, "LocalEntryNotFoundError"]
 
 
 def test_a_target_gets_plain_files(bot, run, model, tmp_path):

@@ -441,3 +441,22 @@ def test_the_order_of_answers_does_not_show(place, registry, hub):
     file.unlink()
     assert lock() == 0
     assert file.read_bytes() == first
+
+
+def test_b084_a_short_id_is_locked_as_the_whole_one(place, registry, hub, capsys):
+    registry.push("org/app", "1.2")
+    revision = hub.add_model("acme/tiny", FILES)
+    hub.add_model("acme/tiny", {"config.json": b"newer"})
+    path = place(ONE.replace("id: acme/tiny", f"id: acme/tiny, revision: '{revision[:8].upper()}'"))
+    assert lock() == 0
+    (entry,) = read_lock(path.read_text()).models
+    assert (entry.ref, entry.revision) == (revision[:8], revision)
+    assert f"acme/tiny at {revision[:8]}" in capsys.readouterr().out
+
+
+def test_b084_a_short_id_that_the_hub_does_not_know_is_refused(place, registry, hub, capsys):
+    registry.push("org/app", "1.2")
+    hub.add_model("acme/tiny", FILES)
+    place(ONE.replace("id: acme/tiny", "id: acme/tiny, revision: 9c41ab07"))
+    assert lock() == 2
+    assert "acme/tiny has no commit that starts with 9c41ab07, or more than one." in capsys.readouterr().err

@@ -135,3 +135,28 @@ async def test_the_command_is_that_for_the_folder_of_the_file(world, rot):
     await world.run_for(seconds=30)
     told = (await world.expect(Verdict.REFUSED, "pin")).detail
     assert "`gpurun lock a/b/.gpurun.yml --upgrade`" in told
+
+
+@pytest.mark.parametrize(
+    "models", ["[{id: acme/tiny, include: ['*.json'], exclude: [x]}]", "[{id: acme/tiny, exclude: [x]}]"]
+)
+async def test_the_lock_has_all_files_and_the_plan_the_wanted_ones(world, models):
+    more = ModelFile(path="x", size=2, sha256="e" * 64, etag="f" * 40)
+    (entry,) = LOCK.models
+    locked = replace(entry, files=(*entry.files, LockedFile(path=more.path, size=more.size, blob=more.etag)))
+    world.forge.lock = replace(LOCK, models=(locked,))
+    world.hub.models = {("acme/tiny", REVISION): (FILE, more)}
+    await world.start(config_text=CONFIG.replace("[{id: acme/tiny}]", models))
+    await world.run_for(seconds=30)
+    run = await world.expect(Verdict.PASSED, "exit")
+    assert [file.path for file in run.plan.models[0].files] == [FILE.path]
+
+
+async def test_an_include_that_matches_nothing_is_refused_at_its_line(world):
+    text = CONFIG.replace("[{id: acme/tiny}]", "\n      - id: acme/tiny\n        include: ['*.gguf']")
+    await world.start(config_text=text)
+    await world.run_for(seconds=30)
+    run = await world.expect(Verdict.REFUSED, "config")
+    assert run.error_line == 8
+    assert "`include` and `exclude` leave none of the 1 files of acme/tiny" in run.detail
+    assert "Write patterns that match files of the repository" in run.detail

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gpurun.domain.ids import CommitSha, HubRef, ImageTag, JobName, RepoName, Revision, TreeSha
 from gpurun.domain.lock import ImagePin, Lock, LockedImage, LockedModel
-from gpurun.domain.plan import ModelFile, ModelPin, Plan
+from gpurun.domain.plan import ModelFile, Plan
 from gpurun.domain.run import Pins
 from gpurun.plan.digest import canonical, digest, result_key
 from gpurun.plan.load import load
@@ -74,7 +74,7 @@ def planned(case: Case) -> Plan:
     """The plan of its job, all models with the same files."""
     job = load(case.text).jobs[JobName(case.job)]
     models = tuple(
-        ModelPin(id=spec.id, revision=spec.revision, target=spec.target, files=case.files)
+        spec.with_files(tuple(file for file in case.files if spec.wants(file.path)))
         for spec in pinned(job, LOCK).models
     )
     pins = Pins(tree=TREE, lock=LOCK, image_confirmed=True, models=models)
@@ -90,6 +90,11 @@ _TWICE = (
     f" {{id: org/two, revision: '{OTHER}'}}]"
 )
 _MODEL = f"models: [{{id: org/model, revision: '{REVISION}'}}]"
+
+_DATASETS = (
+    f"datasets: [{{id: org/model, revision: '{REVISION}', target: /data}}, {{id: org/two, revision: '{OTHER}'}}]"
+)
+_SOME_FILES = _MODEL.replace("}]", ", include: ['*.safetensors', ordner/], exclude: [a.*]}]")
 
 _LINES = "run: |\n      set -e\n\n      python a.py # not a comment\n"
 _UNICODE = '"echo \'grüße 😀 e\\u0301 \\u2028 日本語\' \\\\ \\"x\\" \\t"'
@@ -132,6 +137,8 @@ CASES = {
     ),
     "models-twice": _with(_TWICE),
     "model-of-odd-files": replace(_with(_MODEL), files=ODD_FILES),
+    "model-of-some-files": replace(_with(_SOME_FILES), files=(*FILES, *ODD_FILES)),
+    "datasets": _with(_DATASETS),
     # the rest
     "artifacts": _with("artifacts: ['out/**', 'größe/*.json', out/a b, '*', 'out/**']"),
     "defaults": Case(

@@ -234,7 +234,7 @@ def test_b052_one_byte_order_mark_and_any_line_ends_are_fine(file):
         (HEAD + "    resources: {gpus: 1}\n", "6:17 unknown key `gpus`; did you mean `gpu`?"),
         (HEAD + "    limits: {max_duratio: 1}\n", "6:14 unknown key `max_duratio`; did you mean `max_duration`?"),
         (HEAD + "    limits: {max_cost: 1}\n", "6:14 the key `max_cost` is not in this version | Delete it for now."),
-        (HEAD + f"    models: [{{id: a/b, revision: '{REVISION}', include: ['*']}}]\n", "key `include` is not in"),
+        (HEAD + "    models: [{id: a/b, include: [/x]}]\n", "6:34 `jobs.smoke.models[0].include[0]`: '/x' is no"),
         # values
         (HEAD.replace(IMAGE, "'py thon:3.12'"), "4:12 `jobs.smoke.image`: 'py thon:3.12' is no image | Write name:tag"),
         (HEAD.replace(IMAGE, "python:"), "4:18 not valid YAML"),
@@ -245,7 +245,7 @@ def test_b052_one_byte_order_mark_and_any_line_ends_are_fine(file):
         (HEAD.replace("python smoke.py", ""), "5:5 `run` has no value"),
         (HEAD + "    models: [{id: gpt2, revision: main}]\n", "6:19 `jobs.smoke.models[0].id`: 'gpt2' is no model"),
         (HEAD + "    models: [{id: a/b, revision: a..b}]\n", "`jobs.smoke.models[0].revision`: 'a..b' is no branch"),
-        (HEAD + "    models: [{id: a/b, revision: abc1234}]\n", "'abc1234' is no full commit id"),
+        (HEAD + f"    models: [{{id: a/b, revision: {'abc1234' * 6}}}]\n", "is too long for a commit id"),
         (HEAD + "    models: [{revision: main}]\n", "6:14 `jobs.smoke.models[0]` has no `id`"),
         (HEAD + "    kind: bench\n", "6:11 `jobs.smoke.kind`: 'bench' is no kind of job | Write verify, batch or"),
         (HEAD + "    trigger: {comment: yes}\n", "6:24 `jobs.smoke.trigger.comment`: 'yes' is neither | Write true"),
@@ -425,8 +425,8 @@ def test_explain_quotes_the_line_with_a_caret():
 .gpurun.yml:6:5: unknown key `comand`; did you mean `run`?
 6 |     comand: x
   |     ^
-Allowed here: `kind`, `trigger`, `image`, `setup`, `run`, `workdir`, `env`, `secrets`, `models`, `resources`, \
-`providers`, `limits`, `retry`, `checkout`, `artifacts`.\
+Allowed here: `kind`, `trigger`, `image`, `setup`, `run`, `workdir`, `env`, `secrets`, `models`, `datasets`, \
+`resources`, `providers`, `limits`, `retry`, `checkout`, `artifacts`.\
 """
     )
 

@@ -195,3 +195,47 @@ def test_the_hub_must_list_what_the_lock_has_seen():
         with pytest.raises(PinNotFound, match=r"otherwise than `.gpurun.lock` of 2026-12-01"):
             require_same_files(LOCK, replace(pin, files=odd))
     require_same_files(LOCK, replace(pin, revision=Revision("f" * 40), files=())), "another commit is another list"
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("9C41AB07", HubRef("9c41ab07")), ("9C41AB07" * 5, Revision("9c41ab07" * 5)), ("9c41ab", HubRef("9c41ab"))],
+)
+def test_b084_upper_case_is_normalised_and_a_short_id_needs_the_lock(written, meant):
+    (model,) = job(JOB.replace("target: /w", f"revision: {written}")).models
+    assert (type(model.ref), model.ref) == (type(meant), meant)
+
+
+@pytest.mark.parametrize(
+    ("models", "refs"),
+    [
+        ("{id: org/model}", [("main",)]),
+        (f"{{id: org/model, revision: '{REVISION}'}}", [("main",)]),
+        ("{id: org/model, revision: v1.0}", [("v1.0",)]),
+        ("{id: org/model, revision: 0123456}", [("main", "0123456")]),
+        (f"{{id: org/model}}, {{id: org/model, revision: '{REVISION}'}}", [("main",), ()]),
+        (f"{{id: org/model, revision: v1.0}}, {{id: org/model, revision: '{REVISION}'}}", [("v1.0",), ("main",)]),
+        (f"{{id: org/model, revision: '{REVISION}'}}, {{id: org/model, revision: '{'1' * 40}'}}", [(), ()]),
+        (f"{{id: org/model, revision: '{REVISION}'}}, {{id: org/two, revision: '{'1' * 40}'}}", [("main",), ("main",)]),
+    ],
+)
+def test_a_revision_has_the_name_that_is_written_and_a_commit_is_main_where_nothing_else_can_be(models, refs):
+    names = (replace(MODEL, ref=HubRef(ref)) for ref in ("main", "v1.0", "0123456"))
+    found = pinned(job(JOB.replace("{id: org/model, target: /w}", models)), replace(LOCK, models=tuple(names)))
+    assert [spec.refs for spec in found.models] == refs
+
+
+DATA = replace(MODEL, kind="dataset", revision=Revision("1" * 40))
+
+
+def test_a_data_set_is_pinned_beside_the_model_of_its_name():
+    both = Lock(images=(IMAGE,), models=(MODEL, DATA))
+    text = write_lock(both)
+    assert '{"dataset": "org/model", "ref": "main", "revision": "1111' in text
+    assert read_lock(text) == both
+    one = job(JOB + "    datasets: [{id: org/model, include: ['*.json']}]\n")
+    assert part_for(one, both) == both
+    model, data = pinned(one, both).models
+    assert (model.kind, model.revision, data.kind, data.revision) == ("model", REVISION, "dataset", DATA.revision)
+    with pytest.raises(Unpinned, match="The data set org/model at main is not pinned"):
+        pinned(one, LOCK)

@@ -23,7 +23,8 @@ from gpurun.plan.relock import (
 )
 
 APP, BASE = ImageTag("ghcr.io/org/app:1.2"), ImageTag("ghcr.io/org/base")
-MAIN, V1 = ModelName("org/model", HubRef("main")), ModelName("org/model", HubRef("v1"))
+MAIN, V1 = (ModelName(is_dataset=False, id="org/model", ref=HubRef(ref)) for ref in ("main", "v1"))
+WORDS = ModelName(is_dataset=True, id="org/model", ref=HubRef("main"))
 CONFIG = load(f"""\
 version: 1
 jobs:
@@ -47,7 +48,9 @@ def image(ref=APP, digit="1", day="2026-11-01"):
 
 def model(name=MAIN, digit="1", day="2026-11-01"):
     file = LockedFile(path="a", size=1, blob=digit * 40)
-    return LockedModel(id=name.id, ref=name.ref, revision=Revision(digit * 40), locked_on=day, files=(file,))
+    return LockedModel(
+        id=name.id, kind=name.kind, ref=name.ref, revision=Revision(digit * 40), locked_on=day, files=(file,)
+    )
 
 
 FULL = Lock(images=(image(),), models=(model(MAIN), model(V1)))
@@ -103,7 +106,7 @@ entries = st.builds(
         unique_by=lambda entry: entry.ref,
     ),
     st.lists(
-        st.builds(model, st.sampled_from([MAIN, V1, ModelName("z/z", HubRef("main"))])),
+        st.builds(model, st.sampled_from([MAIN, V1, WORDS, ModelName(is_dataset=False, id="z/z", ref=HubRef("main"))])),
         unique_by=lambda e: (e.id, e.ref),
     ),
 )

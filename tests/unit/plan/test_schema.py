@@ -254,7 +254,7 @@ def test_what_the_editor_misses_is_known():
         ("job.models", {"id": "a/b"}),
         ("job.models.[]", {"revision": "main"}),
         ("job.models.[]", {"id": "org"}),
-        ("job.models.[]", {"id": "a/b", "include": ["x"]}),
+        ("job.models.[]", {"id": "a/b", "include": ["/x"]}),
         ("job.resources.gpu", "A100"),
         ("job.resources.memory", "32"),
         ("job.limits.max_duration", "30"),

@@ -145,6 +145,22 @@ def test_exit_codes_in_words(code, words):
         (b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20 MiB", "The GPU's memory ran out."),
         (b"RuntimeError: DataLoader worker: unable to mmap 1024 bytes", "Shared memory ran out"),
         (b"huggingface_hub.errors.LocalEntryNotFoundError: x", "is not under `models:`"),
+        (
+            b"OfflineModeIsEnabled: Cannot reach https://huggingface.co/api/models/org/name/revision/main: no",
+            "It asked the hub for org/name, which is not pinned: add `models: [{id: org/name}]` to the job.",
+        ),
+        (
+            b"OfflineModeIsEnabled: Cannot reach https://huggingface.co/datasets/a/b.c/resolve/main/README.md: offline",
+            "add `datasets: [{id: a/b.c}]` to the job",
+        ),
+        (
+            b"OfflineModeIsEnabled: Cannot reach https://huggingface.co/api/models/`x`/@all/revision/main: offline",
+            "is not under `models:` or `datasets:`",
+        ),
+        (
+            b"ConnectionError: Couldn't reach 'org/words' on the Hub (OfflineModeIsEnabled)",
+            "add `datasets: [{id: org/words}]` to the job",
+        ),
         (b"OSError: [Errno 28] No space left on device", "The disk is full."),
         (b"fine", "exit code 1."),
     ],

@@ -8,35 +8,37 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 from pydantic import SecretStr
 
-from gpurun.adapters.hub.cache import PIECE_BYTES, Part, RepoCache, git_blob_id
+from gpurun.adapters.hub.cache import RepoCache, git_blob_id
+from gpurun.adapters.hub.download import LFS_POINTER, Downloads, read
 from gpurun.adapters.hub.listing import MAX_FILES, Entry, checked_files, is_ref, read_page, read_revision
-from gpurun.adapters.hub.refusals import Asked, is_commit
-from gpurun.adapters.hub.wire import HubWire, pieces, whole
-from gpurun.domain.errors import GpurunError, HubUnavailable, PinNotFound
+from gpurun.adapters.hub.pauses import Pauses
+from gpurun.adapters.hub.prefetch import Prefetches, Wanted
+from gpurun.adapters.hub.refusals import Asked, is_start_of_commit
+from gpurun.adapters.hub.wire import HubWire, whole
+from gpurun.domain.errors import GpurunError, HubUnavailable, NothingIncluded, PinNotFound
 from gpurun.domain.ids import Revision
-from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
-
-if TYPE_CHECKING:
-    import httpx2
+from gpurun.domain.plan import HubKind, ModelFile, ModelPin, ModelSpec, hub_path
+from gpurun.ports.bytes import Preparation
+from gpurun.ports.clock import Clock
 
 _MAX_PAGES = 100
 _MAX_PAGE_BYTES = 16 * 1024 * 1024
 MAX_ENTRIES = 2 * MAX_FILES
 """Files and folders that are held in memory before the list is found too long."""
 _PARALLEL = 8
-_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 class HuggingFaceHub:
     """`ports.bytes.Hub`. `close` lets its connections go.
+
+    What the hub says of its limits is kept by all calls: while a kind of request must wait, none of it is sent, and
+    HubUnavailable says for how long.
 
     `resolve_timeout_s` bounds one `resolve`; small files that it got before stay in the cache, so that a try again gets
     further. `idle_timeout_s` bounds the silence of any answer. The token goes to `endpoint` and nowhere else.
@@ -50,14 +52,17 @@ class HuggingFaceHub:
         endpoint: str,
         token: SecretStr,
         cache_folder: Path,
+        clock: Clock,
         *,
         resolve_timeout_s: float = 25.0,
         idle_timeout_s: float = 20.0,
     ) -> None:
-        self._wire = HubWire(endpoint, token, idle_timeout_s=idle_timeout_s)
+        self._wire = HubWire(endpoint, token, Pauses(clock), idle_timeout_s=idle_timeout_s)
+        self._downloads = Downloads(self._wire)
         self._resolve_timeout_s = resolve_timeout_s
         self._cache_folder = cache_folder
         self._caches: dict[str, RepoCache] = {}
+        self._prefetches = Prefetches(self._wire, self._downloads, clock, idle_timeout_s=idle_timeout_s)
 
     async def close(self) -> None:
         """Lets connections go; the next call opens new ones."""
@@ -67,60 +72,68 @@ class HuggingFaceHub:
         _check_id(spec.id)
         try:
             with anyio.fail_after(self._resolve_timeout_s):
-                entries = checked_files(await self._list(spec), spec.id)
+                entries = _selected(checked_files(await self._list(spec), spec.id), spec)
                 await self._probe(spec, entries)
                 small = await self._small_hashes(spec, [entry for entry in entries if entry.lfs is None])
         except TimeoutError as exc:
             raise HubUnavailable(
                 f"The file list of {spec.id} took longer than {self._resolve_timeout_s:g} s; what came so far is kept."
             ) from exc
-        files = tuple(_pinned(entry, small) for entry in entries)
-        return ModelPin(id=spec.id, revision=spec.revision, target=spec.target, files=files)
+        return spec.with_files(tuple(_pinned(entry, small) for entry in entries))
 
-    async def revision_of(self, model_id: str, ref: str) -> Revision:
+    async def revision_of(self, model_id: str, ref: str, *, kind: HubKind = "model") -> Revision:
         _check_id(model_id)
         if not is_ref(ref):
             raise PinNotFound(f"{ref[:80]!r} cannot be the name of a branch or tag.")
-        asked = self._wire.asked(model_id, ref)
+        asked = self._wire.asked(kind, model_id, ref)
         try:
             with anyio.fail_after(self._resolve_timeout_s):
                 async with self._wire.get(self._wire.revision_url(asked), asked) as response:
                     revision = read_revision(await whole(response, asked, max_bytes=_MAX_PAGE_BYTES))
         except TimeoutError as exc:
             raise HubUnavailable(f"The hub took longer than {self._resolve_timeout_s:g} s to find {asked}.") from exc
-        if is_commit(ref) and revision != ref:  # a branch may be named like a commit
+        if is_start_of_commit(ref) and not revision.startswith(ref):  # a branch may be named like a commit
             raise PinNotFound(f"Asked for {asked}, the hub answered for commit {revision}.", pin=asked.pin)
         return revision
 
-    async def known(self, model_id: str, blobs: Mapping[str, int]) -> dict[str, str]:
+    async def known(self, spec: ModelSpec, blobs: Mapping[str, int]) -> dict[str, str]:
         """SHA-256 by git blob id, of small files (id and size) that were fetched before. Asks nobody."""
-        _check_id(model_id)
-        cache = self._cache(model_id)
+        _check_id(spec.id)
+        cache = self._cache(spec)
         found = {blob: await asyncio.to_thread(cache.sha256_of_blob, blob, size) for blob, size in blobs.items()}
         return {blob: sha256 for blob, sha256 in found.items() if sha256 is not None}
 
-    async def open(
-        self, model_id: str, revision: Revision, file: ModelFile, *, offset: int = 0
-    ) -> AsyncIterator[bytes]:
+    async def open(self, pin: ModelPin, file: ModelFile, *, offset: int = 0) -> AsyncIterator[bytes]:
         """Pieces of at most 256 KiB.
 
         A cached file is hashed once per process before its first byte is served. A cold one is streamed while it is
         downloaded; with an `offset` the bytes before it are downloaded and hashed too, but not given.
         """
-        _check_id(model_id)
-        cache = self._cache(model_id)
+        _check_id(pin.id)
+        cache = self._cache(pin)
         path = await asyncio.to_thread(cache.find, file.sha256, file.size)
-        asked = self._wire.asked(model_id, revision, file.path)
-        stream = _read(path, offset) if path is not None else self._download(cache, asked, file, offset)
+        asked = self._asked(pin, file.path)
+        stream = read(path, offset) if path is not None else self._downloads.stream(cache, asked, file, offset)
         async with contextlib.aclosing(stream):
             async for piece in stream:
                 yield piece
+
+    async def prefetch(self, pins: Sequence[ModelPin], wait_s: float) -> Preparation:
+        """Large files come in ranges over several connections. What came stays, however the call ends."""
+        wanted = tuple(
+            Wanted(cache=self._cache(pin), asked=self._asked(pin, file.path), file=file)
+            for pin in pins
+            for file in pin.files
+        )
+        for pin in pins:
+            _check_id(pin.id)
+        return await self._prefetches.bring(wanted, wait_s)
 
     # --- the list
 
     async def _list(self, spec: ModelSpec) -> list[Entry]:
         """All pages. The address of the next one is ours with the hub's cursor: mirrors point to the original hub."""
-        asked = self._wire.asked(spec.id, spec.revision)
+        asked = self._asked(spec)
         url = self._wire.tree_url(asked)
         entries: list[Entry] = []
         for _ in range(_MAX_PAGES):
@@ -140,7 +153,7 @@ class HuggingFaceHub:
         The answer also says which commit it is from: a branch may be named like a commit.
         """
         path = next((entry.path for entry in entries if entry.lfs is not None), entries[0].path)
-        commit = await self._wire.commit_of(self._wire.asked(spec.id, spec.revision, path))
+        commit = await self._wire.commit_of(self._asked(spec, path))
         if commit != spec.revision:
             came = f"commit {commit}" if commit else "no commit"
             raise PinNotFound(
@@ -150,7 +163,7 @@ class HuggingFaceHub:
 
     async def _small_hashes(self, spec: ModelSpec, entries: list[Entry]) -> dict[str, str]:
         """Git blob id -> SHA-256 of files for which the hub has no SHA-256; their bytes are cached afterwards."""
-        cache = self._cache(spec.id)
+        cache = self._cache(spec)
         found: dict[str, str] = {}
         failures: list[GpurunError] = []
         limit = anyio.CapacityLimiter(_PARALLEL)
@@ -172,12 +185,12 @@ class HuggingFaceHub:
         return found
 
     async def _fetch_small(self, spec: ModelSpec, entry: Entry, cache: RepoCache) -> str:
-        asked = self._wire.asked(spec.id, spec.revision, entry.path)
+        asked = self._asked(spec, entry.path)
         async with self._wire.get(self._wire.file_url(asked), asked) as response:
             data = await whole(response, asked, max_bytes=entry.size)
         if len(data) < entry.size:
             raise HubUnavailable(f"{asked}: only {len(data)} of {entry.size} bytes came.")
-        if data.startswith(_LFS_POINTER):
+        if data.startswith(LFS_POINTER):
             raise PinNotFound(
                 f"{asked} is an LFS pointer, not the file: the hub has lost or hides its LFS content.", pin=asked.pin
             )
@@ -188,44 +201,14 @@ class HuggingFaceHub:
         except OSError as exc:
             raise HubUnavailable(f"{asked}: the bot cannot keep it ({exc.strerror}).") from exc
 
-    # --- the bytes
+    def _asked(self, of: ModelSpec | ModelPin, path: str = "") -> Asked:
+        return self._wire.asked(of.kind, of.id, of.revision, path)
 
-    async def _download(
-        self, cache: RepoCache, asked: Asked, file: ModelFile, offset: int
-    ) -> AsyncGenerator[bytes, None]:
-        part = await _take_part(cache, file, asked)
-        hasher, at = hashlib.sha256(), 0
-        try:
-            async with contextlib.aclosing(self._all_bytes(asked, file, part)) as stream:
-                async for piece in stream:
-                    hasher.update(piece)
-                    at += len(piece)
-                    if at > offset:
-                        yield piece[-(at - offset) :]
-            await _settle(cache, part, asked, file, hasher.hexdigest())
-        finally:
-            if part is not None:
-                part.close()
-
-    async def _all_bytes(self, asked: Asked, file: ModelFile, part: Part | None) -> AsyncGenerator[bytes, None]:
-        """What a broken download left, then the rest from the hub, which goes into `part`."""
-        start = part.found if part is not None else 0
-        if part is not None:
-            left = part.pieces()
-            while piece := await asyncio.to_thread(next, left, b""):
-                yield piece
-        if start == file.size:
-            return
-        async with self._wire.get(self._wire.file_url(asked), asked, start=start) as response:
-            async for piece in _exactly(response, asked, file, start):
-                if part is not None:
-                    await _save(part, piece, asked)
-                yield piece
-
-    def _cache(self, model_id: str) -> RepoCache:
-        if model_id not in self._caches:
-            self._caches[model_id] = RepoCache(self._cache_folder / model_id.replace("/", "--"))
-        return self._caches[model_id]
+    def _cache(self, of: ModelSpec | ModelPin) -> RepoCache:
+        name = hub_path(of.kind, of.id).replace("/", "--")
+        if name not in self._caches:
+            self._caches[name] = RepoCache(self._cache_folder / name)
+        return self._caches[name]
 
 
 def _check_id(model_id: str) -> None:
@@ -236,66 +219,20 @@ def _check_id(model_id: str) -> None:
     try:
         validate_repo_id(model_id)
     except HFValidationError as exc:
-        raise PinNotFound(f"{model_id!r} is not the id of a model (organisation/name).") from exc
+        raise PinNotFound(f"{model_id!r} is not the id of a model or data set (organisation/name).") from exc
+
+
+def _selected(entries: tuple[Entry, ...], spec: ModelSpec) -> tuple[Entry, ...]:
+    """Raises NothingIncluded."""
+    wanted = tuple(entry for entry in entries if spec.wants(entry.path))
+    if not wanted:
+        raise NothingIncluded(
+            f"`include` and `exclude` leave none of the {len(entries)} files of {spec.id}, such as {entries[0].path!r}."
+        )
+    return wanted
 
 
 def _pinned(entry: Entry, small: dict[str, str]) -> ModelFile:
     if entry.lfs is not None:
         return ModelFile(path=entry.path, size=entry.lfs.size, sha256=entry.lfs.oid, etag=entry.lfs.oid)
     return ModelFile(path=entry.path, size=entry.size, sha256=small[entry.oid], etag=entry.oid)
-
-
-async def _take_part(cache: RepoCache, file: ModelFile, asked: Asked) -> Part | None:
-    try:
-        return await asyncio.to_thread(cache.part, file.sha256, file.size)
-    except OSError as exc:
-        raise HubUnavailable(f"{asked}: the bot cannot keep it ({exc.strerror}).") from exc
-
-
-async def _exactly(response: httpx2.Response, asked: Asked, file: ModelFile, start: int) -> AsyncGenerator[bytes, None]:
-    """The file's bytes from `start` to its end, not one more or less, whether the hub went there or began anew."""
-    skip = start if response.status_code == 200 else 0
-    missing = file.size - start
-    length = response.headers.get("Content-Length", "")
-    if length.isdigit() and int(length) != missing + skip:
-        raise PinNotFound(f"{asked}: the hub offers {int(length)} bytes where its list says {missing + skip}.")
-    async for piece in pieces(response, asked):
-        rest, skip = piece[skip:], max(0, skip - len(piece))
-        if len(rest) > missing:
-            raise PinNotFound(f"{asked}: more came than the {file.size} bytes of the hub's list.")
-        missing -= len(rest)
-        if rest:
-            yield rest
-    if missing:
-        raise HubUnavailable(f"{asked}: the connection broke {missing} bytes before the end.")
-
-
-async def _save(part: Part, piece: bytes, asked: Asked) -> None:
-    try:
-        await asyncio.to_thread(part.write, piece)
-    except OSError as exc:
-        raise HubUnavailable(f"{asked}: the bot cannot keep it ({exc.strerror}).") from exc
-
-
-async def _settle(cache: RepoCache, part: Part | None, asked: Asked, file: ModelFile, sha256: str) -> None:
-    """Right bytes are kept, wrong ones are not."""
-    if sha256 == file.sha256:
-        if part is not None:
-            await asyncio.to_thread(cache.keep, part, sha256)
-        return
-    if part is not None:
-        await asyncio.to_thread(part.discard)
-        if part.found:
-            # What the broken download left may be at fault, not the hub.
-            raise HubUnavailable(f"{asked}: a continued download came out wrong; the next one starts from nothing.")
-    raise PinNotFound(f"{asked}: the hub's list says sha256 {file.sha256}, the bytes have {sha256}.")
-
-
-async def _read(path: Path, offset: int) -> AsyncGenerator[bytes, None]:
-    file = await asyncio.to_thread(path.open, "rb")
-    try:
-        await asyncio.to_thread(file.seek, offset)
-        while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
-            yield piece
-    finally:
-        file.close()

@@ -6,14 +6,15 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpurun.adapters.hub.pauses import retry_after_s
 from gpurun.domain.errors import HubUnavailable, PinNotFound
+from gpurun.domain.plan import HubKind, hub_path
 
 if TYPE_CHECKING:
     import httpx2
     from huggingface_hub.errors import HfHubHTTPError
 
 _MAX_ERROR_BYTES = 64 * 1024
-_MAX_RETRY_AFTER_S = 3600.0
 _TRY_AGAIN = frozenset({408, 425, 429})
 
 
@@ -22,12 +23,18 @@ class Asked:
     """What was asked of the hub, and how; never the token itself."""
 
     endpoint: str
+    kind: HubKind
     model_id: str
     revision: str
     """A commit, or the branch or tag that one is asked of."""
     path: str
     """Empty when it was not about one file."""
     sent_token: bool
+
+    @property
+    def page(self) -> str:
+        """For people."""
+        return f"{self.endpoint}/{hub_path(self.kind, self.model_id)}"
 
     @property
     def pin(self) -> str:
@@ -38,8 +45,13 @@ class Asked:
 
 
 def is_commit(ref: str) -> bool:
-    """40 lower-case hex digits; anything else is a branch or tag."""
+    """40 lower-case hex digits."""
     return re.fullmatch(r"[0-9a-f]{40}", ref) is not None
+
+
+def is_start_of_commit(ref: str) -> bool:
+    """7 to 40 lower-case hex digits; anything else is a branch or tag."""
+    return re.fullmatch(r"[0-9a-f]{7,40}", ref) is not None
 
 
 def raise_for_store(response: httpx2.Response, asked: Asked) -> None:
@@ -73,7 +85,7 @@ def _elsewhere(response: httpx2.Response, asked: Asked) -> PinNotFound | HubUnav
         )
     # A signature expires: asking the hub again gives a fresh one.
     return HubUnavailable(
-        f"The hub's store at {host} answered {status} for {asked}.", retry_after_s=_retry_after(response)
+        f"The hub's store at {host} answered {status} for {asked}.", retry_after_s=retry_after_s(response)
     )
 
 
@@ -82,7 +94,7 @@ def _told_apart(exc: HfHubHTTPError, asked: Asked) -> PinNotFound | HubUnavailab
 
     status = exc.response.status_code
     if status >= 500 or status in _TRY_AGAIN:
-        return HubUnavailable(f"The hub answered {status} for {asked}.", retry_after_s=_retry_after(exc.response))
+        return HubUnavailable(f"The hub answered {status} for {asked}.", retry_after_s=retry_after_s(exc.response))
     if exc.response.headers.get("X-Error-Message") == "Invalid credentials in Authorization header":
         return _bad_token(asked)
     # The first that fits: GatedRepoError is a RepositoryNotFoundError.
@@ -111,7 +123,7 @@ def _bad_token(_: Asked) -> PinNotFound:
 
 def _disabled(asked: Asked) -> PinNotFound:
     return PinNotFound(
-        f"The hub has disabled {asked.model_id}; nobody can download it.", hint="Use another model.", pin=asked.pin
+        f"The hub has disabled {asked.model_id}; nobody can download it.", hint="Use another one.", pin=asked.pin
     )
 
 
@@ -119,12 +131,18 @@ def _no_revision(asked: Asked) -> PinNotFound:
     if is_commit(asked.revision):
         return PinNotFound(
             f"{asked.model_id} has no commit {asked.revision}.",
-            hint=f"Copy a full commit id from {asked.endpoint}/{asked.model_id}/commits/main.",
+            hint=f"Copy a full commit id from {asked.page}/commits/main.",
+            pin=asked.pin,
+        )
+    if is_start_of_commit(asked.revision):
+        return PinNotFound(
+            f"{asked.model_id} has no commit that starts with {asked.revision}, or more than one.",
+            hint=f"Copy a full commit id from {asked.page}/commits/main.",
             pin=asked.pin,
         )
     return PinNotFound(
         f"{asked.model_id} has no branch or tag {asked.revision!r}.",
-        hint=f"{asked.endpoint}/{asked.model_id}/tree/main shows which ones there are.",
+        hint=f"{asked.page}/tree/main shows which ones there are.",
         pin=asked.pin,
     )
 
@@ -134,7 +152,7 @@ def _no_file(asked: Asked) -> PinNotFound:
 
 
 def _gated(asked: Asked) -> PinNotFound:
-    page = f"{asked.endpoint}/{asked.model_id}"
+    page = asked.page
     if not asked.sent_token:
         return PinNotFound(
             f"{asked.model_id} is gated, and the bot sent no token.",
@@ -153,7 +171,7 @@ def _hidden(asked: Asked) -> PinNotFound:
     token = "a token was sent, but may not see it" if asked.sent_token else "no token was sent"
     return PinNotFound(
         f"The hub does not show {asked.model_id}: it does not exist, has another name, or is private ({token}).",
-        hint=f"Check the spelling at {asked.endpoint}/{asked.model_id}; for a private model set GPURUN_HUB_TOKEN.",
+        hint=f"Check the spelling at {asked.page}; for a private one set GPURUN_HUB_TOKEN.",
         pin=asked.pin,
     )
 
@@ -163,14 +181,3 @@ def _forbidden(asked: Asked) -> PinNotFound:
     return PinNotFound(
         f"The hub forbids {asked} ({token}).", hint="Give the token of the bot read access to it.", pin=asked.pin
     )
-
-
-def _retry_after(response: httpx2.Response) -> float | None:
-    """Seconds that the hub asks for, by `RateLimit: "api";r=0;t=90` or `Retry-After: 90`."""
-    from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]  # re-exported without __all__
-
-    limit = parse_ratelimit_headers(response.headers)
-    if response.status_code == 429 and limit is not None and limit.remaining == 0:
-        return min(float(limit.reset_in_seconds), _MAX_RETRY_AFTER_S)
-    told = response.headers.get("Retry-After", "")
-    return min(float(told), _MAX_RETRY_AFTER_S) if told.isascii() and told.isdigit() else None

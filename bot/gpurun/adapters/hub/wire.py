@@ -10,9 +10,11 @@ from urllib.parse import quote
 
 from pydantic import SecretStr
 
-from gpurun.adapters.hub.cache import PIECE_BYTES
+from gpurun.adapters.hub.part import PIECE_BYTES
+from gpurun.adapters.hub.pauses import Pauses
 from gpurun.adapters.hub.refusals import Asked, raise_for, raise_for_store
 from gpurun.domain.errors import HubUnavailable, PinNotFound
+from gpurun.domain.plan import HubKind
 
 if TYPE_CHECKING:
     import httpx2
@@ -25,9 +27,10 @@ _MAX_PORT = 65_535
 class HubWire:
     """Raises PinNotFound and HubUnavailable only. The token goes to `endpoint` and nowhere else."""
 
-    def __init__(self, endpoint: str, token: SecretStr, *, idle_timeout_s: float) -> None:
+    def __init__(self, endpoint: str, token: SecretStr, pauses: Pauses, *, idle_timeout_s: float) -> None:
         self._endpoint = endpoint.rstrip("/")
         self._token = token
+        self._pauses = pauses
         self._idle_timeout_s = idle_timeout_s
         self._client: httpx2.AsyncClient | None = None
 
@@ -36,27 +39,41 @@ class HubWire:
         if client is not None:
             await client.aclose()
 
-    def asked(self, model_id: str, revision: str, path: str = "") -> Asked:
-        sent_token = bool(self._token.get_secret_value())
-        return Asked(endpoint=self._endpoint, model_id=model_id, revision=revision, path=path, sent_token=sent_token)
+    def asked(self, kind: HubKind, model_id: str, revision: str, path: str = "") -> Asked:
+        return Asked(
+            endpoint=self._endpoint,
+            kind=kind,
+            model_id=model_id,
+            revision=revision,
+            path=path,
+            sent_token=bool(self._token.get_secret_value()),
+        )
 
     def revision_url(self, asked: Asked) -> httpx2.URL:
         import httpx2
 
-        url = f"{self._endpoint}/api/models/{asked.model_id}/revision/{quote(asked.revision, safe='')}"
+        url = f"{self._endpoint}/api/{asked.kind}s/{asked.model_id}/revision/{quote(asked.revision, safe='')}"
         return httpx2.URL(url).copy_merge_params({"expand": "sha"})  # else the names of all files come too
 
     def tree_url(self, asked: Asked) -> httpx2.URL:
         import httpx2
 
-        url = httpx2.URL(f"{self._endpoint}/api/models/{asked.model_id}/tree/{asked.revision}")
+        url = httpx2.URL(f"{self._endpoint}/api/{asked.kind}s/{asked.model_id}/tree/{asked.revision}")
         return url.copy_merge_params({"recursive": "true", "expand": "false"})
 
     def file_url(self, asked: Asked) -> httpx2.URL:
         import httpx2
         from huggingface_hub import hf_hub_url
 
-        return httpx2.URL(hf_hub_url(asked.model_id, asked.path, revision=asked.revision, endpoint=self._endpoint))
+        return httpx2.URL(
+            hf_hub_url(
+                asked.model_id,
+                asked.path,
+                repo_type=asked.kind,
+                revision=asked.revision,
+                endpoint=self._endpoint,
+            )
+        )
 
     async def commit_of(self, asked: Asked) -> str | None:
         """The commit that the hub serves the file from, once it would serve it; None when it does not say."""
@@ -68,6 +85,22 @@ class HubWire:
                 if commit is not None or not response.has_redirect_location:
                     return commit
                 url = self._redirected(response, asked)
+        raise HubUnavailable(f"{asked}: the hub redirects in circles.")
+
+    async def store_url(self, asked: Asked) -> httpx2.URL | None:
+        """The signed address to which the hub sends who wants the file; None when it would give it itself.
+
+        A secret: it opens the file for whoever has it.
+        """
+        url = self.file_url(asked)
+        for _ in range(_MAX_REDIRECTS):
+            async with self._send("HEAD", url, asked) as response:
+                await self._raise_for(response, asked)
+                if not response.has_redirect_location:
+                    return None
+                url = self._redirected(response, asked)
+            if not self._is_hub(url):
+                return url
         raise HubUnavailable(f"{asked}: the hub redirects in circles.")
 
     @contextlib.asynccontextmanager
@@ -88,8 +121,11 @@ class HubWire:
     ) -> AsyncIterator[httpx2.Response]:
         import httpx2
 
+        is_hub = self._is_hub(url)
+        if is_hub:
+            self._pauses.require_none(url)
         headers = {"Accept-Encoding": "identity"}
-        if asked.sent_token and self._is_hub(url):
+        if asked.sent_token and is_hub:
             headers["Authorization"] = f"Bearer {self._token.get_secret_value()}"
         if start > 0:
             headers["Range"] = f"bytes={start}-"
@@ -98,6 +134,8 @@ class HubWire:
         except httpx2.TransportError as exc:
             raise HubUnavailable(f"{asked}: {url.host} cannot be reached ({_words(exc)}).") from exc
         try:
+            if is_hub:
+                self._pauses.note(response)
             yield response
         finally:
             await response.aclose()
@@ -113,8 +151,8 @@ class HubWire:
 
         try:
             url = response.url.join(response.headers["Location"])
-        except httpx2.InvalidURL as exc:
-            raise HubUnavailable(f"{asked}: the hub redirects to an address that is none.") from exc
+        except httpx2.InvalidURL:  # whose words hold a part of it
+            raise HubUnavailable(f"{asked}: the hub redirects to an address that is none.") from None
         if not url.host or (url.port or 0) > _MAX_PORT:
             raise HubUnavailable(f"{asked}: the hub redirects to an address that is none.")
         if url.scheme not in {"https", response.url.scheme}:
@@ -131,8 +169,9 @@ class HubWire:
         if self._client is None:
             import httpx2
 
-            # It logs every address at INFO, and the store's addresses are signed.
-            logging.getLogger("httpx2").setLevel(logging.WARNING)
+            # They log every address, and the store's addresses are signed.
+            for name in ("httpx2", "httpcore2"):
+                logging.getLogger(name).setLevel(logging.WARNING)
             timeout = httpx2.Timeout(self._idle_timeout_s, connect=min(_CONNECT_TIMEOUT_S, self._idle_timeout_s))
             self._client = httpx2.AsyncClient(timeout=timeout, headers={"User-Agent": "gpurun"})
         return self._client

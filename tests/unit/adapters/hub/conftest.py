@@ -6,6 +6,7 @@ import pytest
 from pydantic import SecretStr
 
 from gpurun.adapters.hub import HuggingFaceHub
+from tests.fakes.clock import FakeClock
 from tests.fakes.hub import FakeHub
 
 
@@ -23,12 +24,17 @@ def fake(served_hub):
 
 
 @pytest.fixture
-async def make_hub(fake, tmp_path):
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+async def make_hub(fake, tmp_path, clock):
     """`make_hub(token=…)`: the adapter, closed at the end; all share one cache folder, as processes do."""
     made = []
 
     def make(token="", **options):
-        hub = HuggingFaceHub(fake.url, SecretStr(token), tmp_path / "cache", **options)
+        hub = HuggingFaceHub(fake.url, SecretStr(token), tmp_path / "cache", clock, **options)
         made.append(hub)
         return hub
 

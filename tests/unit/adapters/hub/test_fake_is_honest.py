@@ -14,6 +14,7 @@ from pydantic import SecretStr
 
 from gpurun.adapters.hub import HuggingFaceHub
 from gpurun.domain.plan import ModelSpec
+from tests.fakes.clock import FakeClock
 from tests.fakes.hub import FakeHub
 
 ID = "acme/tiny"
@@ -37,7 +38,7 @@ async def test_snapshot_download_and_our_adapter_get_the_same_bytes(fake, hub, t
     snapshot = await asyncio.to_thread(snapshot_download, fake, revision, tmp_path / "hf")
     theirs = {str(path.relative_to(snapshot)): path.read_bytes() for path in snapshot.rglob("*") if path.is_file()}
     pin = await hub.resolve(ModelSpec(id=ID, revision=revision))
-    ours = {file.path: b"".join([piece async for piece in hub.open(ID, revision, file)]) for file in pin.files}
+    ours = {file.path: b"".join([piece async for piece in hub.open(pin, file)]) for file in pin.files}
     assert theirs == ours == FILES
 
 
@@ -154,5 +155,5 @@ def test_the_adapter_is_imported_without_the_client_libraries():
 
 
 def test_the_adapter_can_be_made_without_a_connection(tmp_path):
-    assert HuggingFaceHub("https://example.org/", SecretStr(""), tmp_path / "none")
+    assert HuggingFaceHub("https://example.org/", SecretStr(""), tmp_path / "none", FakeClock())
     assert not (tmp_path / "none").exists()

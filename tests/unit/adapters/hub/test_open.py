@@ -7,13 +7,14 @@ import fcntl
 import hashlib
 import logging
 import os
+from dataclasses import replace
 
 import pytest
 
 from gpurun.adapters.hub import cache as cache_module
 from gpurun.domain.errors import HubUnavailable, PinNotFound
 from gpurun.domain.ids import Revision
-from gpurun.domain.plan import ModelFile
+from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
 
 ID = "acme/tiny"
 TOKEN = "hf_0123456789SECRET"
@@ -38,8 +39,12 @@ def part(cached):
     return cached.with_name(cached.name + ".part")
 
 
+def pinned(revision, file: ModelFile = FILE) -> ModelPin:
+    return ModelPin(id=ID, revision=revision, files=(file,))
+
+
 async def read(hub, revision, *, offset: int = 0, file: ModelFile = FILE) -> bytes:
-    pieces = [piece async for piece in hub.open(ID, revision, file, offset=offset)]
+    pieces = [piece async for piece in hub.open(pinned(revision, file), file, offset=offset)]
     assert all(0 < len(piece) <= 256 * 1024 for piece in pieces)
     return b"".join(pieces)
 
@@ -69,8 +74,6 @@ async def test_an_empty_file_needs_no_request(fake, hub, revision):
 
 
 async def test_what_resolve_fetched_is_not_fetched_again(fake, hub, revision):
-    from gpurun.domain.plan import ModelSpec
-
     pin = await hub.resolve(ModelSpec(id=ID, revision=revision))
     fake.requests.clear()
     assert await read(hub, revision, file=pin.files[0]) == b"{}"
@@ -120,7 +123,7 @@ async def test_wrong_bytes_before_the_offset_are_found_too(fake, hub, revision):
 async def test_another_size_than_the_list_says_is_refused_at_once(fake, hub, revision, size):
     file = ModelFile(path=NAME, size=size, sha256=SHA256, etag=SHA256)
     with pytest.raises(PinNotFound, match=f"offers {len(DATA)} bytes where its list says {size}"):
-        await anext(hub.open(ID, revision, file))
+        await anext(hub.open(pinned(revision, file), file))
 
 
 @pytest.mark.parametrize("offset", [0, 300_000])
@@ -142,7 +145,7 @@ async def test_an_entry_of_another_repository_is_not_served(fake, hub, revision,
     await read(hub, revision)
     other = Revision(fake.add_model("acme/other", {NAME: DATA}, gated="manual"))
     with pytest.raises(PinNotFound, match="acme/other is gated"):
-        await anext(hub.open("acme/other", other, FILE))
+        await anext(hub.open(replace(pinned(other), id="acme/other"), FILE))
 
 
 # --- broken connections
@@ -187,7 +190,7 @@ async def test_a_part_that_is_too_long_is_dropped(hub, revision, part):
 
 
 async def test_an_abandoned_download_is_continued(fake, hub, revision, part):
-    stream = hub.open(ID, revision, FILE)
+    stream = hub.open(pinned(revision), FILE)
     assert await anext(stream)
     await stream.aclose()
     have = part.stat().st_size
@@ -246,7 +249,7 @@ async def test_redirects_to_something_else_than_the_web_are_refused(fake, hub, r
 
 async def test_readers_at_once_all_get_the_bytes_and_none_waits(fake, make_hub, revision, cached):
     hubs = [make_hub(), make_hub()]
-    slow = hubs[0].open(ID, revision, FILE)
+    slow = hubs[0].open(pinned(revision), FILE)
     got = await anext(slow)  # the first holds the part and reads no further
     results = await asyncio.gather(*(read(hub, revision, offset=1000) for hub in [*hubs, *hubs]))
     assert all(result == DATA[1000:] for result in results)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import socket
+from dataclasses import replace
 
 import pytest
+from huggingface_hub.utils import filter_repo_objects
 from pydantic import SecretStr
 
 from gpurun.adapters.hub import HuggingFaceHub
 from gpurun.adapters.hub.listing import Entry, read_page
-from gpurun.domain.errors import HubUnavailable, PinNotFound
+from gpurun.domain.errors import HubUnavailable, NothingIncluded, PinNotFound
 from gpurun.domain.folder import is_safe_path
 from gpurun.domain.ids import Revision
 from gpurun.domain.plan import ModelFile, ModelSpec
+from tests.fakes.clock import FakeClock
 from tests.fakes.hub.state import object_id
 
 ID = "acme/tiny"
@@ -45,7 +48,7 @@ async def test_every_file_is_pinned_by_path_size_and_hash(fake, hub):
     )
 
 
-async def test_the_same_revision_gives_the_same_pin_while_main_moves(fake, hub):
+async def test_b082_the_same_revision_gives_the_same_pin_while_main_moves(fake, hub):
     revision = fake.add_model(ID, FILES)
     first = await hub.resolve(spec(revision))
     fake.add_model(ID, {"other.bin": b"x"})
@@ -89,6 +92,54 @@ async def test_small_files_may_come_by_a_redirect(fake, make_hub):
     assert fake.seen("/resolve-cache/")[0].token == TOKEN
 
 
+async def test_a_data_set_is_another_repository_than_the_model_of_its_name(fake, hub, tmp_path):
+    fake.add_model(ID, FILES)
+    revision = fake.add_model(f"datasets/{ID}", {"train.csv": b"a,b", "big.zip": WEIGHTS})
+    assert await hub.revision_of(ID, "main", kind="dataset") == revision
+    pin = await hub.resolve(replace(spec(revision), kind="dataset"))
+    assert (pin.kind, [file.path for file in pin.files]) == ("dataset", ["big.zip", "train.csv"])
+    for file, data in zip(pin.files, (WEIGHTS, b"a,b"), strict=True):
+        assert b"".join([piece async for piece in hub.open(pin, file)]) == data
+    assert {path.name for path in (tmp_path / "cache").iterdir()} == {"datasets--acme--tiny"}
+    assert all("datasets" in request.path for request in fake.requests)
+
+
+async def test_a_gated_data_set_names_its_page(fake, hub):
+    revision = fake.add_model(f"datasets/{ID}", FILES, gated="manual")
+    with pytest.raises(PinNotFound, match="acme/tiny is gated") as caught:
+        await hub.resolve(replace(spec(revision), kind="dataset"))
+    assert f"{fake.url}/datasets/{ID}, then" in caught.value.hint
+
+
+# --- some of the files
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "paths"),
+    [
+        (("*.json",), (), ["config.json"]),
+        (("*.txt",), ("empty*",), ["sub/ä #1?.txt"]),
+        (("sub/",), (), ["sub/ä #1?.txt"]),
+        ((), ("*.safetensors", "sub/*"), ["config.json", "empty.txt"]),
+        (("w*", "*.none"), (), ["weights.safetensors"]),
+    ],
+)
+async def test_patterns_select_as_those_of_snapshot_download_do(fake, hub, include, exclude, paths):
+    revision = fake.add_model(ID, FILES)
+    pin = await hub.resolve(replace(spec(revision), include=include, exclude=exclude))
+    assert [file.path for file in pin.files] == paths
+    theirs = filter_repo_objects(list(FILES), allow_patterns=list(include) or None, ignore_patterns=list(exclude))
+    assert sorted(theirs) == paths
+    fetched = {request.path.rpartition("/")[2] for request in fake.seen("/resolve/")}
+    assert fetched <= {path.rpartition("/")[2] for path in paths}
+
+
+async def test_patterns_that_leave_nothing_are_refused(fake, hub):
+    revision = fake.add_model(ID, FILES)
+    with pytest.raises(NothingIncluded, match=r"leave none of the 4 files of acme/tiny, such as 'config\.json'"):
+        await hub.resolve(replace(spec(revision), include=("*.gguf",)))
+
+
 # --- what is refused, and what the person reads
 
 
@@ -107,13 +158,23 @@ async def test_a_revision_that_does_not_exist(fake, hub):
 
 
 @pytest.mark.parametrize(("token", "says"), [("", "no token was sent"), (TOKEN, "a token was sent")])
-async def test_a_repository_that_is_not_shown_names_the_possibilities(fake, make_hub, token, says):
+async def test_b085_a_repository_that_is_not_shown_names_the_possibilities(fake, make_hub, token, says):
     if token:
         fake.add_token(token)
     fake.add_model("acme/private", FILES, private=True)
     for hidden in ("acme/none", "acme/private"):
         error = await refusal(make_hub(token), "1" * 40, hidden)
         assert f"does not show {hidden}: it does not exist, has another name, or is private ({says}" in error.message
+
+
+@pytest.mark.parametrize(("token", "says"), [("", "no token was sent"), (TOKEN, "a token was sent")])
+async def test_b085_a_bare_401_names_them_too(fake, make_hub, token, says):
+    if token:
+        fake.add_token(token)
+    revision = fake.add_model(ID, FILES)
+    fake.fail_next(401)
+    error = await refusal(make_hub(token), revision)
+    assert f"does not show {ID}: it does not exist, has another name, or is private ({says}" in error.message
 
 
 async def test_a_private_model_with_the_right_token(fake, make_hub):
@@ -123,7 +184,7 @@ async def test_a_private_model_with_the_right_token(fake, make_hub):
 
 
 @pytest.mark.parametrize(("token", "says"), [("", "the bot sent no token"), (TOKEN, "has no access to it")])
-async def test_a_gated_model_is_refused_before_any_download(fake, make_hub, token, says):
+async def test_b086_a_gated_model_is_refused_before_any_download(fake, make_hub, token, says):
     if token:
         fake.add_token(token)
     revision = fake.add_model(ID, FILES, gated="manual")
@@ -131,6 +192,10 @@ async def test_a_gated_model_is_refused_before_any_download(fake, make_hub, toke
     assert "acme/tiny is gated" in error.message
     assert says in error.message
     assert f"{fake.url}/acme/tiny" in error.hint
+    assert [request.path for request in fake.seen("/resolve/", method="HEAD")] == [
+        f"/{ID}/resolve/{revision}/weights.safetensors"
+    ]
+    assert fake.seen("/resolve/") == fake.seen("/repos/") == []
 
 
 async def test_a_gated_model_whose_terms_were_accepted(fake, make_hub):
@@ -175,13 +240,14 @@ async def test_bare_refusals_are_final(fake, hub, status, says):
         (408, {}, None),
     ],
 )
-async def test_trouble_of_the_hub_is_transient_and_one_try(fake, hub, status, headers, retry_after_s):
+async def test_trouble_of_the_hub_is_transient_and_one_try(fake, hub, clock, status, headers, retry_after_s):
     revision = fake.add_model(ID, FILES)
     fake.fail_next(status, headers=headers)
     with pytest.raises(HubUnavailable, match=str(status)) as caught:
         await hub.resolve(spec(revision))
     assert caught.value.retry_after_s == retry_after_s
     assert len(fake.requests) == 1
+    clock.advance(seconds=retry_after_s or 0)
     assert (await hub.resolve(spec(revision))).files
 
 
@@ -196,7 +262,7 @@ async def test_trouble_at_any_step_is_transient(fake, hub, part):
 async def test_no_hub_at_all(tmp_path):
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        hub = HuggingFaceHub(f"http://127.0.0.1:{closed.getsockname()[1]}", SecretStr(TOKEN), tmp_path)
+        hub = HuggingFaceHub(f"http://127.0.0.1:{closed.getsockname()[1]}", SecretStr(TOKEN), tmp_path, FakeClock())
         with pytest.raises(HubUnavailable, match=r"127\.0\.0\.1 cannot be reached"):
             await hub.resolve(spec("1" * 40))
     await hub.close()

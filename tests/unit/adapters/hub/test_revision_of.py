@@ -58,6 +58,30 @@ async def test_a_branch_that_is_named_like_a_commit(fake, hub):
     assert f"Asked for acme/tiny at {'2' * 40}, the hub answered for commit" in (await refusal(hub, "2" * 40)).message
 
 
+async def test_b084_the_start_of_a_commit_is_the_whole_one(fake, hub):
+    revision = fake.add_model(ID, OLD)
+    fake.add_model(ID, NEW)
+    assert await hub.revision_of(ID, revision[:8]) == revision
+    assert await hub.revision_of(ID, revision[:39]) == revision
+
+
+async def test_b084_the_start_of_two_commits_is_none(fake, hub):
+    fake.add_model(ID, OLD)
+    commits = fake.models[ID].commits
+    (files,) = commits.values()
+    commits |= {"9c41ab0" + "1" * 33: files, "9c41ab0" + "2" * 33: files}
+    error = await refusal(hub, "9c41ab0")
+    assert error.message == "acme/tiny has no commit that starts with 9c41ab0, or more than one."
+    assert error.hint.endswith("/acme/tiny/commits/main.")
+    assert await hub.revision_of(ID, "9c41ab01") == "9c41ab0" + "1" * 33
+
+
+async def test_b084_a_branch_that_is_named_like_the_start_of_a_commit(fake, hub):
+    fake.add_model(ID, OLD)
+    fake.models[ID].refs["decade1"] = fake.models[ID].main
+    assert f"Asked for {ID} at decade1, the hub answered for commit" in (await refusal(hub, "decade1")).message
+
+
 @pytest.mark.parametrize("token", ["", TOKEN])
 async def test_a_model_that_is_not_shown(fake, make_hub, token):
     fake.add_model("acme/private", OLD, private=True)
