@@ -156,6 +156,7 @@ async def open_server(settings: Settings) -> AsyncIterator[House]:
         api_url=settings.github_api_url,
         git_url=settings.github_url,
         clock=clock,
+        submodule_hosts=frozenset(filter(None, (host.strip().lower() for host in settings.submodule_hosts.split(",")))),
     )
     async with AsyncExitStack() as stack:
         stack.push_async_callback(forge.close)

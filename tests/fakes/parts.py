@@ -11,8 +11,8 @@ from gpurun.domain.forge import (
     ChangedFiles,
     Check,
     Comment,
+    Extra,
     GitSource,
-    NotFetched,
     Permission,
     PullRequest,
     RepoFile,
@@ -24,6 +24,7 @@ from gpurun.domain.offer import Uplink
 from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
 from gpurun.domain.repository import RepoFacts
 from gpurun.domain.run import Phase, Result, ResultKind
+from gpurun.domain.source import Fetched, Gitlink, ModuleUrl, Submodule
 from gpurun.ports.store import Store, Tx
 from gpurun.run.tokens import run_token, token_sha256
 from tests.fakes.cloud import FakeCloud, FakeInstance
@@ -38,6 +39,12 @@ class FakeGit:
     trees: dict[CommitSha, TreeSha]
     errors: list[GpurunError] = field(default_factory=list)
     """Raised first, one a call."""
+    links: dict[CommitSha, tuple[Gitlink, ...]] = field(default_factory=dict)
+    """Submodules, by commit."""
+    n_lfs: dict[CommitSha, int] = field(default_factory=dict)
+    n_bytes: dict[CommitSha, int] = field(default_factory=dict)
+    lfs: list[tuple[str, CommitSha]] = field(default_factory=list)
+    """Repository and commit whose LFS files were fetched."""
     facts: RepoFacts = field(default_factory=RepoFacts)
     """Of every commit."""
     looks: int = 0
@@ -50,15 +57,33 @@ class FakeGit:
         return self.facts
 
     async def fetch(
-        self, source: GitSource, repo: RepoName, sha: CommitSha, *, skip: Collection[NotFetched] = ()
-    ) -> TreeSha:
+        self,
+        source: GitSource,
+        repo: RepoName | ModuleUrl,
+        sha: CommitSha,
+        *,
+        skip: Collection[Extra] = (),
+        get: Collection[Extra] = (),
+    ) -> Fetched:
         _raise_next(self.errors)
         try:
-            return self.trees[sha]
+            tree = self.trees[sha]
         except KeyError:
             raise PinNotFound(f"{repo} has no commit {sha}.") from None
+        return Fetched(
+            tree=tree,
+            n_bytes=self.n_bytes.get(sha, 0),
+            links=self.links.get(sha, ()) if Extra.SUBMODULES in get else (),
+            n_lfs=self.n_lfs.get(sha, 0) if Extra.LFS in get else 0,
+        )
 
-    def archive(self, repo: RepoName, sha: CommitSha) -> AsyncIterator[bytes]:
+    async def fetch_lfs(self, source: GitSource, repo: RepoName | ModuleUrl, sha: CommitSha) -> None:
+        _raise_next(self.errors)
+        self.lfs.append((str(repo), sha))
+
+    def archive(
+        self, repo: RepoName, sha: CommitSha, *, submodules: Sequence[Submodule] = (), lfs: bool = False
+    ) -> AsyncIterator[bytes]:
         raise Bug("no flow test reads an archive")
 
 
@@ -139,6 +164,10 @@ class SourceOnlyForge:
     async def git_source(self, repo: RepoRef) -> GitSource:
         _raise_next(self.errors)
         return GitSource(url=f"https://forge.example/{repo.name}.git")
+
+    async def submodule_source(self, repo: RepoRef, link: Gitlink, *, reader: str) -> GitSource:
+        _raise_next(self.errors)
+        return GitSource(url=f"https://forge.example/{link.name}.git")
 
     async def pull_request(self, repo: RepoRef, number: int) -> PullRequest:
         raise Bug("the engine does not ask for pull requests")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gpurun.adapters.local import LocalForge
@@ -27,7 +27,7 @@ from gpurun.plan.lock import (
     require_same_files,
 )
 from gpurun.plan.locked import files_of, pin_of, small_files
-from gpurun.plan.resolve import build
+from gpurun.plan.resolve import build, with_commit, with_submodule
 from gpurun.plan.source import MAX_BYTES as CONFIG_MAX_BYTES
 
 
@@ -79,8 +79,22 @@ async def look_at(forge: LocalForge, state: LocalState, sha: CommitSha, folder: 
     return At(state=state, sha=sha, tree=await forge.tree_of(sha), folder=folder, config_text=text, lock=lock)
 
 
-async def draft(at: At, name: JobName, job: Job, files: ModelFiles) -> Draft:
-    """The plan that a run of this commit would make, if the commit is whole.
+async def local_source(forge: LocalForge, state: LocalState, sha: CommitSha, job: Job) -> Pins:
+    """The pins of the source alone: the commit, and the submodules that lie in this checkout. Nothing is fetched.
+
+    Raises PinNotFound when a run would be refused for them.
+    """
+    skip, get = job.skipped(), job.fetched()
+    pins = with_commit(Pins(), await forge.contents(sha, skip=skip, get=get))
+    while left := [link for link in pins.links if not link.source]:
+        source = (await forge.submodule_source(state.repo, left[0], reader="")).url
+        inner = await forge.inside(source).contents(left[0].commit, skip=skip, get=get)
+        pins = with_submodule(pins, left[0], source, inner)
+    return replace(pins, lfs_left=())
+
+
+async def draft(at: At, name: JobName, job: Job, files: ModelFiles, source: Pins | None = None) -> Draft:
+    """The plan that a run of this commit would make. Without `source` as if the commit pointed to nothing else.
 
     Raises: Unpinned, ConfigError of the lock, PinNotFound for a model.
     """
@@ -104,7 +118,8 @@ async def draft(at: At, name: JobName, job: Job, files: ModelFiles) -> Draft:
         if pin is None:
             unlisted.append(spec)
         models.append(pin or ModelPin(id=spec.id, revision=spec.revision, target=spec.target, files=()))
-    pins = Pins(tree=at.tree, lock=lock, image_confirmed=True, models=tuple(models))
+    source = source or Pins(tree=at.tree)
+    pins = replace(source, lock=lock, image_confirmed=True, models=tuple(models))
     plan = build(repo=at.state.repo.name, sha=at.sha, job_name=name, job=job, pins=pins, folder=at.folder)
     return Draft(plan=plan, lock=lock, unlisted=tuple(unlisted), trouble=trouble)
 

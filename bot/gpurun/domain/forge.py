@@ -108,8 +108,8 @@ Conclusion = Literal["success", "failure", "timed_out", "cancelled", "action_req
 """Never neutral or skipped: GitHub lets both pass a required check."""
 
 
-class NotFetched(StrEnum):
-    """What a commit may point to and a run never gets: the source is the commit's own objects."""
+class Extra(StrEnum):
+    """What a commit may point to and does not hold."""
 
     LFS = "lfs"
     """Files of git LFS: a pointer of three lines stands in their place."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gpurun.domain.ids import CommitSha, ImageRef, JobName, RepoName, Revision, TreeSha
+from gpurun.domain.source import Submodule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,3 +79,7 @@ class Plan:
     """From the start of `setup`."""
     artifacts: tuple[str, ...] = ()
     """Glob patterns under `workdir`."""
+    submodules: tuple[Submodule, ...] = ()
+    """That are in their places, sorted by path."""
+    lfs: bool = False
+    """The content of LFS files is in the place of their pointers, which bind it."""

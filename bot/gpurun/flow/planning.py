@@ -25,7 +25,7 @@ from gpurun.domain.folder import CONFIG_NAME, beside
 from gpurun.domain.lock import Lock
 from gpurun.domain.run import Fault, Pins, Run, RunState, Verdict
 from gpurun.flow import edges, failpoints
-from gpurun.flow.commit import FETCH_TIMEOUT_S, fetch_commit
+from gpurun.flow.commit import FETCH_TIMEOUT_S, fetch_commit, fetch_lfs, fetch_submodule
 from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices
 from gpurun.plan import digest as digests
 from gpurun.plan.load import load, policy_of
@@ -34,12 +34,17 @@ from gpurun.plan.policy import changed_note, require_allowed
 from gpurun.plan.resolve import (
     ConfirmImage,
     FetchCommit,
+    FetchLfs,
+    FetchSubmodule,
     Pin,
     ReadLock,
     ResolveModel,
     build,
     missing_pins,
     told_with_day,
+    with_commit,
+    with_lfs,
+    with_submodule,
 )
 from gpurun.run.decide_run import end, enter
 
@@ -81,8 +86,14 @@ class Resolver:
     async def _resolve(self, run: Run, job: Job, pin: Pin) -> Pinned:
         match pin:
             case FetchCommit():
-                tree = await fetch_commit(self._s, run, skip=job.skipped())
-                return lambda pins: replace(pins, tree=tree)
+                found = await fetch_commit(self._s, run, skip=job.skipped(), get=job.fetched())
+                return lambda pins: with_commit(pins, found)
+            case FetchSubmodule(link):
+                source, inner = await fetch_submodule(self._s, run, link, skip=job.skipped(), get=job.fetched())
+                return lambda pins: with_submodule(pins, link, source, inner)
+            case FetchLfs(of):
+                await fetch_lfs(self._s, run, of)
+                return lambda pins: with_lfs(pins, of.path if of else "")
             case ReadLock():
                 lock = part_for(job, await self._lock(run))
                 return lambda pins: replace(pins, lock=lock)

@@ -35,7 +35,8 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 async def serve_source(services: HttpServices, scope: Scope, receive: Receive, send: Send) -> None:
     """The tar of the commit."""
     caller = await running_caller(services.store, scope)
-    archive = services.git.archive(caller.plan.repo, caller.plan.commit)
+    plan = caller.plan
+    archive = services.git.archive(plan.repo, plan.commit, submodules=plan.submodules, lfs=plan.lfs)
     await send_flow(archive, scope, receive, send, headers={"content-type": "application/x-tar"})
 
 

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Protocol
 
-from gpurun.domain.forge import GitSource, NotFetched
-from gpurun.domain.ids import CommitSha, ImageRef, RepoName, Revision, TreeSha
+from gpurun.domain.forge import Extra, GitSource
+from gpurun.domain.ids import CommitSha, ImageRef, RepoName, Revision
 from gpurun.domain.lock import ImagePin
 from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
 from gpurun.domain.repository import RepoFacts
+from gpurun.domain.source import Fetched, ModuleUrl, Submodule
 
 
 class Git(Protocol):
     """A bare mirror on the bot's disk."""
 
     async def fetch(
-        self, source: GitSource, repo: RepoName, sha: CommitSha, *, skip: Collection[NotFetched] = ()
-    ) -> TreeSha:
-        """The exact commit is in the mirror afterwards; its tree id. Idempotent.
+        self,
+        source: GitSource,
+        repo: RepoName | ModuleUrl,
+        sha: CommitSha,
+        *,
+        skip: Collection[Extra] = (),
+        get: Collection[Extra] = (),
+    ) -> Fetched:
+        """The exact commit is in the mirror afterwards. Idempotent.
 
-        Raises: PinNotFound (the remote has no such commit, or it points to what is not fetched and not in `skip`),
-        SourceUnavailable.
+        What the commit points to is not fetched, but listed as far as it is in `get`. Raises: PinNotFound (the remote
+        has no such commit, or it points to something that is neither in `get` nor in `skip`), SourceUnavailable.
+        """
+        ...
+
+    async def fetch_lfs(self, source: GitSource, repo: RepoName | ModuleUrl, sha: CommitSha) -> None:
+        """The content of every LFS file of a fetched commit is here afterwards, verified. Idempotent; goes on where a
+        call before ended. Raises: PinNotFound naming the file, SourceUnavailable.
         """
         ...
 
@@ -29,8 +42,13 @@ class Git(Protocol):
         """What the tree says of the repository, bounded. Needs `fetch` before. Raises: SourceUnavailable."""
         ...
 
-    def archive(self, repo: RepoName, sha: CommitSha) -> AsyncIterator[bytes]:
-        """A tar stream of the tree, with the commit id in its global pax header. Needs `fetch` before."""
+    def archive(
+        self, repo: RepoName, sha: CommitSha, *, submodules: Sequence[Submodule] = (), lfs: bool = False
+    ) -> AsyncIterator[bytes]:
+        """A tar stream of the tree, with the commit id in its global pax header. Needs `fetch` before.
+
+        With submodules in their places, and with `lfs` the content of LFS files. Later members replace earlier ones.
+        """
         ...
 
 

@@ -57,6 +57,10 @@ class Repo:
     checks: dict[int, CheckRun] = field(default_factory=dict)
     number: int = 0
     """Of the last issue or pull request."""
+    lfs: dict[str, bytes] = field(default_factory=dict)
+    """Contents by their SHA-256; one may hold other bytes than its name says."""
+    lfs_host: str = ""
+    """Where contents are downloaded; empty for the site itself."""
 
     def grant(self, login: str, role: Role) -> None:
         """`write` and more may start runs."""

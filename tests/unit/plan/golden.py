@@ -16,6 +16,7 @@ from gpurun.domain.ids import CommitSha, HubRef, ImageTag, JobName, RepoName, Re
 from gpurun.domain.lock import ImagePin, Lock, LockedImage, LockedModel
 from gpurun.domain.plan import ModelFile, ModelPin, Plan
 from gpurun.domain.run import Pins
+from gpurun.domain.source import Gitlink
 from gpurun.plan.digest import canonical, digest, result_key
 from gpurun.plan.load import load
 from gpurun.plan.lock import pinned
@@ -68,6 +69,8 @@ class Case:
     folder: str = ""
     files: tuple[ModelFile, ...] = FILES
     """Of each model."""
+    links: tuple[Gitlink, ...] = ()
+    lfs: bool = False
 
 
 def planned(case: Case) -> Plan:
@@ -77,12 +80,18 @@ def planned(case: Case) -> Plan:
         ModelPin(id=spec.id, revision=spec.revision, target=spec.target, files=case.files)
         for spec in pinned(job, LOCK).models
     )
-    pins = Pins(tree=TREE, lock=LOCK, image_confirmed=True, models=models)
+    pins = Pins(tree=TREE, lock=LOCK, image_confirmed=True, models=models, links=case.links, lfs=case.lfs)
     return build(repo=case.repo, sha=COMMIT, job_name=JobName(case.job), job=job, pins=pins, folder=case.folder)
 
 
 def _with(*lines: str) -> Case:
     return Case(text=LEAST + "".join(f"    {line}\n" for line in lines))
+
+
+def _link(path: str, commit: str) -> Gitlink:
+    return Gitlink(
+        path=path, name=path, url="../x", commit=CommitSha(commit), source=f"https://github.com/org/{commit}"
+    )
 
 
 _TWICE = (
@@ -132,6 +141,12 @@ CASES = {
     ),
     "models-twice": _with(_TWICE),
     "model-of-odd-files": replace(_with(_MODEL), files=ODD_FILES),
+    # source
+    "submodules-and-lfs": replace(
+        _with("checkout: {submodules: fetch, lfs: fetch}"),
+        lfs=True,
+        links=(_link("vendor/größe", "2" * 40), _link("a", "1" * 40), _link("vendor/größe/in", "3" * 40)),
+    ),
     # the rest
     "artifacts": _with("artifacts: ['out/**', 'größe/*.json', out/a b, '*', 'out/**']"),
     "defaults": Case(

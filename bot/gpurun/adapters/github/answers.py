@@ -28,11 +28,20 @@ class App(Struct):
     slug: str = ""
 
 
+class TokenRepository(Struct):
+    """What an installation token is for."""
+
+    private: bool = True
+    """Also what only members of an enterprise see."""
+
+
 class AccessToken(Struct):
     """An installation token."""
 
     token: str
     expires_at: datetime
+    repositories: list[TokenRepository] = field(default_factory=list)
+    """When it was narrowed to some."""
 
 
 class Repository(Struct):
@@ -100,6 +109,7 @@ class Comment(Struct):
 class Rights(Struct):
     """A right that GitHub does not name is none."""
 
+    pull: bool = False
     push: bool = False
     maintain: bool = False
     admin: bool = False
