@@ -45,8 +45,6 @@ def fetch(run: Run, commit: str, folder: str, tmp: str) -> None:
         raise Ended(
             End(protocol.FAILED, protocol.SOURCE, "The source is of commit %r, not %s." % (unpacking.commit, commit))
         )
-    for link in unpacking.left_out:
-        run.say("left out a link that points outside of the repository: " + link)
 
 
 def _check_answer(errand: Errand) -> None:

@@ -37,13 +37,14 @@ class Entry:
 
 
 class Unpacking:
-    """Iterate to unpack one member at a time. Afterwards `commit` and `left_out` are complete. Raises BadTar."""
+    """Iterate to unpack one member at a time. Afterwards `commit` is known. Raises BadTar.
+
+    Links are made as they are, wherever they point; nothing is ever written through one.
+    """
 
     def __init__(self, file: BinaryIO, folder: str) -> None:
         self.commit = ""
         """From the global header; empty when there is none."""
-        self.left_out: list[str] = []
-        """Links that point outside, `path -> target`."""
         self._file = file
         self._root = os.fsencode(folder)
 
@@ -141,26 +142,25 @@ class Unpacking:
         self._file.read(-entry.size % _BLOCK)
 
     def _symlink(self, entry: Entry, parts: list[bytes]) -> None:
-        if _stays_inside(entry.link, len(parts) - 1):
-            os.symlink(entry.link, self._place(parts))
-        else:
-            self.left_out.append("%s -> %s" % (_show(entry.path), _show(entry.link)))
-
-
-def _stays_inside(target: bytes, depth: int) -> bool:
-    """A link `depth` folders below the root. `..` only in front: after a name that is a link it could lead out."""
-    names = [name for name in target.split(b"/") if name not in (b"", b".")]
-    ups = 0
-    while ups < len(names) and names[ups] == b"..":
-        ups += 1
-    return bool(target) and not target.startswith(b"/") and ups <= depth and b".." not in names[ups:]
+        if not entry.link or b"\0" in entry.link:
+            raise BadTar("The source archive has a link %s to nowhere." % _show(entry.path))
+        os.symlink(entry.link, self._place(parts))
 
 
 def _parts(path: bytes) -> list[bytes]:
     parts = [part for part in path.split(b"/") if part not in (b"", b".")]
     if path.startswith(b"/") or b".." in parts or b"\0" in path:
         raise BadTar("The source archive wants to write to %s, outside of the work folder." % _show(path))
+    for part in parts:
+        # no tree of git has one: whoever sends it wants to be git's configuration
+        if part[:4].lower() in (b".git", b"git~") and _is_git(part):
+            raise BadTar("The source archive wants to write to %s, which is git's." % _show(path))
     return parts
+
+
+def _is_git(part: bytes) -> bool:
+    """Or what a file system takes for it."""
+    return part.lower().partition(b":")[0].rstrip(b" .") in (b".git", b"git~1")
 
 
 def _check(block: bytes) -> None:
@@ -170,10 +170,9 @@ def _check(block: bytes) -> None:
 
 def _octal(field: bytes) -> int:
     digits = field.strip(b" \0")
-    try:
-        return int(digits, 8) if digits else 0
-    except ValueError:
-        raise BadTar("The source archive has a broken header.") from None
+    if digits.strip(b"01234567"):
+        raise BadTar("The source archive has a broken header.")
+    return int(digits, 8) if digits else 0
 
 
 def _text(field: bytes) -> bytes:

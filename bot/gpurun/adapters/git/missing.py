@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from gpurun.adapters.git.archive import tar_bytes
+from gpurun.adapters.git.safe import require_safe
 from gpurun.adapters.git.tree import AskGit, Entry, must, read_contents, read_entries
 from gpurun.domain.errors import PinNotFound
 from gpurun.domain.forge import Extra
@@ -64,6 +65,7 @@ async def summarise(
 ) -> Fetched:
     """What a run would get of it. `where`: of which repository, in refusals. Raises: PinNotFound, SourceUnavailable."""
     found = await read_commit(git, sha, lfs=Extra.LFS not in skip)
+    require_safe(found.entries)
     require_whole(found, sha, {*skip, *get}, where=where)
     lfs = found.lfs if Extra.LFS in get else ()
     if tree is None:
