@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from gpurun.adapters.blobs import FolderBlobs
 from gpurun.adapters.clock import SystemChance, SystemClock
-from gpurun.adapters.git import GitMirrors
+from gpurun.adapters.git import GitPast
 from gpurun.adapters.hub import HuggingFaceHub
 from gpurun.adapters.images import NearestImages, RegistryImages
 from gpurun.adapters.local import LocalForge
@@ -219,7 +219,7 @@ async def open_house(
     arm_failpoint(settings)
     clock, chance = SystemClock(), SystemChance()
     store = await stack.enter_async_context(open_store(settings, folders, clock, chance))
-    git = GitMirrors(folders.cache / "git")
+    git = GitPast(folders.cache / "git")
     hub = HuggingFaceHub(settings.hub_url, settings.hub_token, folders.cache / "hub")
     stack.push_async_callback(hub.close)
     images = RegistryImages()

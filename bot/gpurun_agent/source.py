@@ -17,6 +17,20 @@ if TYPE_CHECKING:
 
 def fetch(run: Run, commit: str, folder: str, tmp: str) -> None:
     """Raises Ended (failed, `source`) when the archive is not of `commit` or not safe to unpack."""
+    found = _unpack(run, "source", folder, tmp)
+    if found != commit:
+        raise Ended(End(protocol.FAILED, protocol.SOURCE, "The source is of commit %r, not %s." % (found, commit)))
+
+
+def fetch_git(run: Run, folder: str, tmp: str) -> None:
+    """A `.git` for the source, which no source holds itself. Raises Ended as `fetch`."""
+    git = os.path.join(folder, ".git")
+    os.mkdir(git)
+    _unpack(run, "source/" + protocol.GIT_FOLDER, git, tmp)
+
+
+def _unpack(run: Run, path: str, folder: str, tmp: str) -> str:
+    """The commit that the archive names."""
     name = os.path.join(tmp, ".gpurun-source-%s" % os.urandom(8).hex())
     file = open(name, "w+b")  # noqa: SIM115  # closed below, on every path
     line = run.new_line()  # of its own: the source need not wait until the phase is told
@@ -26,7 +40,7 @@ def fetch(run: Run, commit: str, folder: str, tmp: str) -> None:
         def build() -> Request:
             file.seek(0)
             file.truncate()
-            return Request("GET", protocol.PREFIX + "source", sink=take)
+            return Request("GET", protocol.PREFIX + path, sink=take)
 
         def take(_status: int, data: bytes) -> None:
             file.write(data)
@@ -41,10 +55,7 @@ def fetch(run: Run, commit: str, folder: str, tmp: str) -> None:
     finally:
         line.close()
         file.close()
-    if unpacking.commit != commit:
-        raise Ended(
-            End(protocol.FAILED, protocol.SOURCE, "The source is of commit %r, not %s." % (unpacking.commit, commit))
-        )
+    return unpacking.commit
 
 
 def _check_answer(errand: Errand) -> None:

@@ -24,7 +24,7 @@ from gpurun.domain.offer import Uplink
 from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
 from gpurun.domain.repository import RepoFacts
 from gpurun.domain.run import Phase, Result, ResultKind
-from gpurun.domain.source import Fetched, Gitlink, ModuleUrl, Submodule
+from gpurun.domain.source import Fetched, Gitlink, GitTag, ModuleUrl, Submodule
 from gpurun.ports.store import Store, Tx
 from gpurun.run.tokens import run_token, token_sha256
 from tests.fakes.cloud import FakeCloud, FakeInstance
@@ -80,6 +80,15 @@ class FakeGit:
     async def fetch_lfs(self, source: GitSource, repo: RepoName | ModuleUrl, sha: CommitSha) -> None:
         _raise_next(self.errors)
         self.lfs.append((str(repo), sha))
+
+    async def fetch_history(self, source: GitSource, repo: RepoName, sha: CommitSha) -> tuple[GitTag, ...]:
+        _raise_next(self.errors)
+        return ()
+
+    def git_folder(
+        self, repo: RepoName, sha: CommitSha, tags: Sequence[GitTag], *, lfs: bool = False
+    ) -> AsyncIterator[bytes]:
+        raise Bug("no flow test reads a git folder")
 
     def archive(
         self, repo: RepoName, sha: CommitSha, *, submodules: Sequence[Submodule] = (), lfs: bool = False

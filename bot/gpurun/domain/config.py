@@ -127,6 +127,9 @@ class CheckoutKeys(Part, place="checkout"):
     do with them.
     """
 
+    git: bool | None = key(FLAG, default=None, examples=["true", "false"])
+    """`true`: a `.git` in which `git describe`, `git rev-parse` and `git status` work: the newest 5,000 commits without
+    their contents, this one with all of it, and the nearest 100 tags. Without it: none."""
     lfs: str | None = key(FETCH_OR_SKIP, default=None, examples=["fetch", "skip"])
     """`fetch`: files of git LFS have their content, verified. `skip`: they stay the pointers that the commit holds."""
     submodules: str | None = key(FETCH_OR_SKIP, default=None, examples=["fetch", "skip"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gpurun.domain.ids import CommitSha, ImageRef, JobName, RepoName, Revision, TreeSha
-from gpurun.domain.source import Submodule
+from gpurun.domain.source import GitTag, Submodule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,3 +83,7 @@ class Plan:
     """That are in their places, sorted by path."""
     lfs: bool = False
     """The content of LFS files is in the place of their pointers, which bind it."""
+    git: bool = False
+    """The work folder has a `.git`."""
+    tags: tuple[GitTag, ...] = ()
+    """In that `.git`, sorted by name."""

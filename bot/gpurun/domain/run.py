@@ -18,7 +18,7 @@ from gpurun.domain.ids import CommitSha, JobName, TreeSha
 from gpurun.domain.lock import Lock
 from gpurun.domain.offer import DiskUse, InstanceState, Offer
 from gpurun.domain.plan import ModelPin, Plan
-from gpurun.domain.source import Gitlink
+from gpurun.domain.source import Gitlink, GitTag
 
 
 class RunState(StrEnum):
@@ -126,6 +126,8 @@ class Pins:
     """Something of it is in git LFS, and the job gets it."""
     lfs_left: tuple[str, ...] = ()
     """Repositories whose LFS files are still to be fetched: the path of a submodule, empty for the run's own."""
+    tags: tuple[GitTag, ...] | None = None
+    """Of the commits behind the run's; None before the history was fetched."""
     starter: str = ""
     """A `.gpurun.yml` to begin with, for a commit that has none. Made of foreign text."""
 

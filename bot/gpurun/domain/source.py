@@ -71,6 +71,16 @@ class Submodule:
     commit: CommitSha
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GitTag:
+    """A tag of a commit that a run's `.git` holds."""
+
+    name: str
+    object: CommitSha
+    """What the tag's ref holds: an annotated tag itself, or the commit."""
+    commit: CommitSha
+
+
 @dataclass(frozen=True, slots=True)
 class ModulePlace:
     """Where a submodule is."""

@@ -12,7 +12,7 @@ from gpurun.domain.forge import Extra, GitSource
 from gpurun.domain.ids import RepoName
 from gpurun.domain.repository import RepoFacts
 from gpurun.domain.run import Run
-from gpurun.domain.source import Fetched, Gitlink, ModuleUrl
+from gpurun.domain.source import Fetched, Gitlink, GitTag, ModuleUrl
 from gpurun.flow import edges, failpoints
 from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices
 from gpurun.plan.starter import short_starter
@@ -53,6 +53,18 @@ async def fetch_submodule(
         timeout_s=FETCH_TIMEOUT_S,
     )
     return source.url, found
+
+
+async def fetch_history(services: EngineServices, run: Run) -> tuple[GitTag, ...]:
+    """The history of the run's commit is in a mirror afterwards; its tags. Raises as `fetch_commit`."""
+    source = await edges.call(
+        failpoints.RUN_HISTORY_SOURCE, lambda: services.forge.git_source(run.repo), timeout_s=CALL_TIMEOUT_S
+    )
+    return await edges.call(
+        failpoints.RUN_HISTORY_FETCH,
+        lambda: services.git.fetch_history(source, run.repo.name, run.sha),
+        timeout_s=FETCH_TIMEOUT_S,
+    )
 
 
 async def fetch_lfs(services: EngineServices, run: Run, link: Gitlink | None) -> None:

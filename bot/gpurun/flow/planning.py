@@ -25,7 +25,7 @@ from gpurun.domain.folder import CONFIG_NAME, beside
 from gpurun.domain.lock import Lock
 from gpurun.domain.run import Fault, Pins, Run, RunState, Verdict
 from gpurun.flow import edges, failpoints
-from gpurun.flow.commit import FETCH_TIMEOUT_S, fetch_commit, fetch_lfs, fetch_submodule
+from gpurun.flow.commit import FETCH_TIMEOUT_S, fetch_commit, fetch_history, fetch_lfs, fetch_submodule
 from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices
 from gpurun.plan import digest as digests
 from gpurun.plan.load import load, policy_of
@@ -34,6 +34,7 @@ from gpurun.plan.policy import changed_note, require_allowed
 from gpurun.plan.resolve import (
     ConfirmImage,
     FetchCommit,
+    FetchHistory,
     FetchLfs,
     FetchSubmodule,
     Pin,
@@ -85,15 +86,8 @@ class Resolver:
 
     async def _resolve(self, run: Run, job: Job, pin: Pin) -> Pinned:
         match pin:
-            case FetchCommit():
-                found = await fetch_commit(self._s, run, skip=job.skipped(), get=job.fetched())
-                return lambda pins: with_commit(pins, found)
-            case FetchSubmodule(link):
-                source, inner = await fetch_submodule(self._s, run, link, skip=job.skipped(), get=job.fetched())
-                return lambda pins: with_submodule(pins, link, source, inner)
-            case FetchLfs(of):
-                await fetch_lfs(self._s, run, of)
-                return lambda pins: with_lfs(pins, of.path if of else "")
+            case FetchCommit() | FetchSubmodule() | FetchHistory() | FetchLfs():
+                return await self._fetch(run, job, pin)
             case ReadLock():
                 lock = part_for(job, await self._lock(run))
                 return lambda pins: replace(pins, lock=lock)
@@ -108,6 +102,21 @@ class Resolver:
                 return lambda pins: replace(pins, models=(*pins.models, model))
             case _:
                 assert_never(pin)
+
+    async def _fetch(self, run: Run, job: Job, pin: FetchCommit | FetchSubmodule | FetchHistory | FetchLfs) -> Pinned:
+        match pin:
+            case FetchCommit():
+                found = await fetch_commit(self._s, run, skip=job.skipped(), get=job.fetched())
+                return lambda pins: with_commit(pins, found)
+            case FetchSubmodule(link):
+                source, inner = await fetch_submodule(self._s, run, link, skip=job.skipped(), get=job.fetched())
+                return lambda pins: with_submodule(pins, link, source, inner)
+            case FetchHistory():
+                tags = await fetch_history(self._s, run)
+                return lambda pins: replace(pins, tags=tags)
+            case FetchLfs(of):
+                await fetch_lfs(self._s, run, of)
+                return lambda pins: with_lfs(pins, of.path if of else "")
 
     async def _lock(self, run: Run) -> Lock:
         """What `.gpurun.lock` at the commit holds; nothing when there is none."""

@@ -72,6 +72,9 @@ def _changes(a: Plan, b: Plan) -> Iterator[Change]:
     yield from _artifacts(a.artifacts, b.artifacts)
     modules = ({f"submodule {one.path}": one.commit for one in plan.submodules} for plan in (a, b))
     yield from _each(Group.SOURCE, *modules)
+    tags = ({f"tag {one.name}": one.object for one in plan.tags} for plan in (a, b))
+    yield from _each(Group.SOURCE, *tags)
+    yield from _one(Group.SOURCE, ("git",), "there" if a.git else None, "there" if b.git else None)
     yield from _one(Group.SOURCE, ("lfs",), "fetched" if a.lfs else None, "fetched" if b.lfs else None)
 
 

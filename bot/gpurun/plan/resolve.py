@@ -44,6 +44,11 @@ class FetchSubmodule:
 
 
 @dataclass(frozen=True, slots=True)
+class FetchHistory:
+    """The commits behind the run's own, and their tags."""
+
+
+@dataclass(frozen=True, slots=True)
 class FetchLfs:
     """The LFS files of one commit must have come."""
 
@@ -70,7 +75,7 @@ class ResolveModel:
     spec: ModelSpec
 
 
-Pin = FetchCommit | FetchSubmodule | FetchLfs | ReadLock | ConfirmImage | ResolveModel
+Pin = FetchCommit | FetchSubmodule | FetchHistory | FetchLfs | ReadLock | ConfirmImage | ResolveModel
 
 
 def missing_pins(job: Job, pins: Pins, *, folder: str = "") -> tuple[Pin, ...]:
@@ -80,6 +85,8 @@ def missing_pins(job: Job, pins: Pins, *, folder: str = "") -> tuple[Pin, ...]:
     Raises: Unpinned when the lock has no pin for a name of the job.
     """
     missing = list(_missing_source(pins))
+    if job.checkout.git and pins.tree is not None and pins.tags is None:
+        missing.append(FetchHistory())
     if job.needs_lock and pins.lock is None:
         return (*missing, ReadLock())
     wanted = pinned(job, pins.lock or Lock(), folder=folder)
@@ -100,7 +107,7 @@ def told_with_day(error: PinNotFound, pin: Pin, lock: Lock, *, folder: str = "")
             wanted = spec.id, spec.revision
             entry = next((one for one in lock.models if (one.id, one.revision) == wanted), None)
             return with_day(error, entry, hint=lock_upgraded(folder))
-        case FetchCommit() | FetchSubmodule() | FetchLfs() | ReadLock():
+        case FetchCommit() | FetchSubmodule() | FetchHistory() | FetchLfs() | ReadLock():
             return error
 
 
@@ -136,6 +143,8 @@ def build(*, repo: RepoName, sha: CommitSha, job_name: JobName, job: Job, pins: 
             for link in sorted(pins.links, key=lambda link: link.path)
         ),
         lfs=pins.lfs,
+        git=bool(job.checkout.git),
+        tags=pins.tags or (),
     )
 
 

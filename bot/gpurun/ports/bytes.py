@@ -10,7 +10,7 @@ from gpurun.domain.ids import CommitSha, ImageRef, RepoName, Revision
 from gpurun.domain.lock import ImagePin
 from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
 from gpurun.domain.repository import RepoFacts
-from gpurun.domain.source import Fetched, ModuleUrl, Submodule
+from gpurun.domain.source import Fetched, GitTag, ModuleUrl, Submodule
 
 
 class Git(Protocol):
@@ -40,6 +40,18 @@ class Git(Protocol):
 
     async def look(self, repo: RepoName, sha: CommitSha) -> RepoFacts:
         """What the tree says of the repository, bounded. Needs `fetch` before. Raises: SourceUnavailable."""
+        ...
+
+    async def fetch_history(self, source: GitSource, repo: RepoName, sha: CommitSha) -> tuple[GitTag, ...]:
+        """The commits behind a fetched commit, without their contents, and the nearest tags. Idempotent, but for tags,
+        which can move. Raises: PinNotFound, SourceUnavailable.
+        """
+        ...
+
+    def git_folder(
+        self, repo: RepoName, sha: CommitSha, tags: Sequence[GitTag], *, lfs: bool = False
+    ) -> AsyncIterator[bytes]:
+        """A tar stream of a `.git` for the work folder. Needs `fetch_history` before."""
         ...
 
     def archive(

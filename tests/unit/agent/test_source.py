@@ -131,6 +131,16 @@ def test_the_run_sees_the_source(bot, run):
     assert bot.phases == ["running"]  # the source comes with the claim
 
 
+def test_a_git_folder_comes_apart_and_git_may_work_there(bot, run):
+    bot.set_source({"a": b"1"})
+    bot.git_tar = make_tar([("HEAD", b"x" * 40), ("objects/pack/p.pack", b"pack"), ("refs/", b"")])
+    agent = run("cat .git/HEAD .git/objects/pack/p.pack; env | grep ^GIT_ | sort")
+    work = str(agent.root / "work")
+    told = ["GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", f"GIT_CONFIG_VALUE_0={work}"]
+    assert bot.output.decode().split("\n") == ["x" * 40 + "pack" + told[0], *told[1:], ""]
+    assert bot.end["result"] == "passed"
+
+
 def test_a_source_that_attacks_fails_the_run_before_any_command(bot, run):
     bot.source = "c" * 40
     bot.source_tar = make_tar([("../evil", b"x")])

@@ -19,7 +19,7 @@ from gpurun.domain.ids import CommitSha, ImageRef, JobName, RepoName, Revision, 
 from gpurun.domain.offer import Offer
 from gpurun.domain.plan import ModelFile, ModelPin, Plan
 from gpurun.domain.run import Attempt, AttemptState, Run, RunState
-from gpurun.domain.source import Fetched
+from gpurun.domain.source import Fetched, GitTag
 from gpurun.http.maskers import Maskers
 from gpurun.http.services import HttpServices
 from gpurun.http.webhook import sign
@@ -87,6 +87,13 @@ class TarGit:
 
     async def fetch_lfs(self, source: object, repo: str, sha: str) -> None:
         raise AssertionError("nothing is fetched while an agent waits")
+
+    async def fetch_history(self, source: object, repo: str, sha: str) -> tuple[GitTag, ...]:
+        raise AssertionError("nothing is fetched while an agent waits")
+
+    async def git_folder(self, repo: str, sha: str, tags: object, *, lfs: bool = False) -> AsyncIterator[bytes]:
+        self.asked.append((f"{repo}/.git", sha))
+        yield b"a git folder"
 
     async def archive(self, repo: str, sha: str, *, submodules: object = (), lfs: bool = False) -> AsyncIterator[bytes]:
         self.asked.append((repo, sha))

@@ -16,7 +16,7 @@ from gpurun.domain.ids import CommitSha, HubRef, ImageTag, JobName, RepoName, Re
 from gpurun.domain.lock import ImagePin, Lock, LockedImage, LockedModel
 from gpurun.domain.plan import ModelFile, ModelPin, Plan
 from gpurun.domain.run import Pins
-from gpurun.domain.source import Gitlink
+from gpurun.domain.source import Gitlink, GitTag
 from gpurun.plan.digest import canonical, digest, result_key
 from gpurun.plan.load import load
 from gpurun.plan.lock import pinned
@@ -71,6 +71,7 @@ class Case:
     """Of each model."""
     links: tuple[Gitlink, ...] = ()
     lfs: bool = False
+    tags: tuple[GitTag, ...] = ()
 
 
 def planned(case: Case) -> Plan:
@@ -81,6 +82,7 @@ def planned(case: Case) -> Plan:
         for spec in pinned(job, LOCK).models
     )
     pins = Pins(tree=TREE, lock=LOCK, image_confirmed=True, models=models, links=case.links, lfs=case.lfs)
+    pins = replace(pins, tags=case.tags)
     return build(repo=case.repo, sha=COMMIT, job_name=JobName(case.job), job=job, pins=pins, folder=case.folder)
 
 
@@ -147,6 +149,11 @@ CASES = {
         lfs=True,
         links=(_link("vendor/größe", "2" * 40), _link("a", "1" * 40), _link("vendor/größe/in", "3" * 40)),
     ),
+    "git": replace(
+        _with("checkout: {git: true}"),
+        tags=(GitTag(name="größe", object=CommitSha("4" * 40), commit=COMMIT),),
+    ),
+    "git-without-tags": _with("checkout: {git: true}"),
     # the rest
     "artifacts": _with("artifacts: ['out/**', 'größe/*.json', out/a b, '*', 'out/**']"),
     "defaults": Case(

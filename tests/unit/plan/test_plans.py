@@ -117,6 +117,7 @@ def changed(**fields):
         changed(artifacts=()),
         changed(submodules=(Submodule(path="a", url="", commit=COMMIT),)),
         changed(lfs=True),
+        changed(git=True),
     ],
 )
 def test_everything_that_decides_the_result_is_in_both_digests(other):

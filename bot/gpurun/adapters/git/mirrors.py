@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import fcntl
 import hashlib
 import os
 import re
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from gpurun.adapters.git.lfs import LfsStore
 from gpurun.adapters.git.look import MAX_LISTED_BYTES, look_at
 from gpurun.adapters.git.missing import LfsFile, read_commit, summarise
 from gpurun.adapters.git.process import PIECE_BYTES, Ended, end, isolated_environment, run_git, start_git
+from gpurun.adapters.git.turns import only_writer
 from gpurun.domain.errors import PinNotFound, SourceUnavailable
 from gpurun.domain.forge import Extra, GitSource
 from gpurun.domain.ids import CommitSha, RepoName, TreeSha
@@ -27,7 +27,7 @@ from gpurun.domain.source import MAX_SOURCE_BYTES, Fetched, ModuleUrl, Submodule
 
 # The archive is the tree, byte for byte: no attribute of the tree may drop, rewrite or convert a file.
 # `info/attributes` outranks every `.gitattributes`; `git archive` reads both.
-_ATTRIBUTES = "* -export-ignore -export-subst -text -eol -crlf -ident -filter -working-tree-encoding\n"
+ATTRIBUTES = "* -export-ignore -export-subst -text -eol -crlf -ident -filter -working-tree-encoding\n"
 
 _CONFIG = (
     ("core.hooksPath", os.devnull),
@@ -49,13 +49,16 @@ _CONFIG = (
 
 # For a folder as source: commits that no ref reaches, in a checkout of another user. Variables do not get there
 # (git clears GIT_CONFIG_* before it starts a local upload-pack), an option of the started program does.
-_LOCAL_UPLOAD_PACK = "git -c uploadpack.allowAnySHA1InWant=true -c 'safe.directory=*' upload-pack"
+LOCAL_UPLOAD_PACK = (
+    "git -c uploadpack.allowAnySHA1InWant=true -c uploadpack.allowFilter=true -c 'safe.directory=*' upload-pack"
+)
 
 _NO_SUCH_COMMIT = ("not our ref", "unadvertised object", "couldn't find remote ref", "no such remote ref")
 _CLOSED = ("not found", "Authentication failed", "could not read Username", "returned error: 403")
 """What git and GitHub say of a repository that this credential does not open."""
 _REFUSED_OBJECTS = ("fsck error", "in packed object")
 _LOCAL_TIMEOUT_S = 30.0
+_REMOTE = "source"
 _MAX_PACKS = 50
 _MAX_ARCHIVE_BYTES = MAX_SOURCE_BYTES + 64 * 1024 * 1024
 """Folders, and the padding at its end, were not counted."""
@@ -125,7 +128,7 @@ class GitMirrors:
             tree = await self._tree(mirror, sha)
             if tree is not None:
                 return tree
-            with _only_writer(mirror) as lock_fd:
+            with only_writer(mirror) as lock_fd:
                 await self._prepare(mirror)
                 await self._fetch(mirror, source, repo, sha, lock_fd)
                 await self._keep(mirror, repo, sha)
@@ -242,16 +245,23 @@ class GitMirrors:
         await asyncio.to_thread(_write_attributes, mirror)
 
     async def _fetch(
-        self, mirror: Path, source: GitSource, repo: RepoName | ModuleUrl, sha: CommitSha, lock_fd: int
+        self,
+        mirror: Path,
+        source: GitSource,
+        repo: RepoName | ModuleUrl,
+        sha: CommitSha,
+        lock_fd: int,
+        *,
+        options: Sequence[str] = ("--depth=1",),
     ) -> None:
         """The objects of one commit are in the mirror afterwards. While a child of git lives, `lock_fd` is locked."""
-        argv = ["fetch", "--quiet", "--depth=1", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"]
+        argv = ["fetch", "--quiet", *options, "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"]
         if source.url.startswith(("/", "file://")):
-            argv.append(f"--upload-pack={_LOCAL_UPLOAD_PACK}")
+            argv.append(f"--upload-pack={LOCAL_UPLOAD_PACK}")
         environment = self._environment(source)
         try:
             done = await run_git(
-                *_in(mirror), *argv, "--", source.url, sha,
+                *_in(mirror), *argv, "--", _REMOTE, sha,
                 environment=environment, timeout_s=self._fetch_timeout_s, pass_fds=(lock_fd,),
             )  # fmt: skip
         except TimeoutError as exc:
@@ -277,15 +287,20 @@ class GitMirrors:
             await run_git(*_in(mirror), *argv, environment=self._environment(), timeout_s=self._fetch_timeout_s)
 
     async def _git(self, mirror: Path, *argv: str, given: bytes = b"") -> Ended:
+        return await self._git_with(mirror, {}, *argv, given=given)
+
+    async def _git_with(self, mirror: Path, extra: Mapping[str, str], *argv: str, given: bytes = b"") -> Ended:
+        environment = self._environment() | extra
         try:
-            return await run_git(
-                *_in(mirror), *argv, environment=self._environment(), timeout_s=_LOCAL_TIMEOUT_S, given=given
-            )
+            return await run_git(*_in(mirror), *argv, environment=environment, timeout_s=_LOCAL_TIMEOUT_S, given=given)
         except TimeoutError as exc:
             raise SourceUnavailable(f"git {argv[0]} in {mirror} took longer than {_LOCAL_TIMEOUT_S:g} s") from exc
 
     def _environment(self, source: GitSource | None = None) -> dict[str, str]:
         config = list(_CONFIG)
+        if source is not None:
+            # a name, because git keeps that of a remote that it gets only parts from
+            config.append((f"remote.{_REMOTE}.url", source.url))
         if source is not None and source.authorization is not None:
             config.append(("http.extraHeader", f"Authorization: {source.authorization.get_secret_value()}"))
         return isolated_environment(self._folder / ".home", config, self._extra)
@@ -305,7 +320,7 @@ def _in(mirror: Path) -> tuple[str, ...]:
 
 def _is_prepared(mirror: Path) -> bool:
     try:
-        return (mirror / "info" / "attributes").read_text() == _ATTRIBUTES
+        return (mirror / "info" / "attributes").read_text() == ATTRIBUTES
     except OSError:
         return False
 
@@ -318,29 +333,8 @@ def _write_attributes(mirror: Path) -> None:
     """The last step of making a mirror, so its presence says that the others are done."""
     (mirror / "info").mkdir(exist_ok=True)
     draft = mirror / "info" / "attributes.new"
-    draft.write_text(_ATTRIBUTES)
+    draft.write_text(ATTRIBUTES)
     draft.rename(mirror / "info" / "attributes")
-
-
-@contextlib.contextmanager
-def _only_writer(mirror: Path) -> Iterator[int]:
-    """Holds the mirror against other processes; yields the locked descriptor.
-
-    The kernel drops the lock when its last holder dies, so git's own lock files found under it are leftovers of a
-    killed process. Raises SourceUnavailable when another process is fetching.
-    """
-    mirror.parent.mkdir(parents=True, exist_ok=True)
-    lock_fd = os.open(mirror.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as exc:
-            raise SourceUnavailable(f"another process is fetching into {mirror}", retry_after_s=2.0) from exc
-        for leftover in (*mirror.glob("*.lock"), *mirror.glob("refs/gpurun/*.lock")):
-            leftover.unlink(missing_ok=True)
-        yield lock_fd
-    finally:
-        os.close(lock_fd)
 
 
 def _fetch_error(

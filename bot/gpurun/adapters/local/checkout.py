@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpurun.adapters.git.history import nearest_tags, read_history
 from gpurun.adapters.git.missing import summarise
 from gpurun.adapters.git.process import Ended, run_git
 from gpurun.domain.errors import PinNotFound, SourceUnavailable, UserError
@@ -20,7 +21,7 @@ from gpurun.domain.forge import Extra, RepoFile, RepoRef
 from gpurun.domain.ids import BranchName, CommitSha, RepoName, TreeSha
 from gpurun.domain.quantity import quoted
 from gpurun.domain.repository import Listed, RepoFacts, nearest, worth_reading
-from gpurun.domain.source import Fetched, Gitlink, require_module_name
+from gpurun.domain.source import Fetched, Gitlink, GitTag, require_module_name
 
 ENV_FILE = ".env"
 """At the top of a checkout: values of secrets, for `gpurun run`."""
@@ -245,6 +246,16 @@ class Checkout:
             return await self._ask(folder, *argv, given=given)
 
         return await summarise(git, sha, skip=skip, get=get)
+
+    async def tags(self, sha: CommitSha) -> tuple[GitTag, ...]:
+        """Those that a run's `.git` would hold."""
+        folder = self._folder
+
+        async def git(*argv: str, given: bytes = b"") -> Ended:
+            return await self._ask(folder, *argv, given=given)
+
+        listed = (await git("show-ref", "--tags", "--dereference")).stdout  # fails when there is none
+        return nearest_tags(listed.replace(b" ", b"\t"), await read_history(git, sha))
 
     async def submodule(self, link: Gitlink) -> Path:
         """Where git has it on this machine: its working tree, or what git keeps without one. Raises PinNotFound."""
