@@ -7,7 +7,7 @@ import sys
 
 from bench import harness
 
-NAMES = ("cli_help", "local_run", "accept", "first_step", "mask", "live_log", "live_runs", "config_file")
+NAMES = ("cli_help", "local_run", "accept", "first_step", "mask", "live_log", "live_runs", "config_file", "source")
 
 
 def main() -> int:

@@ -65,7 +65,7 @@ STORIES: dict[str, tuple[str, ...]] = {
         *IDLE,
         *both("intake.comment", "intake.pull_request", "intake.permission", "intake.config", "intake.policy"),
         *both("intake.changed_files", "intake.files", "intake.commit"),
-        *both("run.git_source", "run.git_fetch", "run.lock", "run.image", "run.model"),
+        *both("run.merge", "run.git_source", "run.git_fetch", "run.lock", "run.image", "run.model"),
         *both("run.history_source", "run.history_fetch"),
         *both("run.submodule_source", "run.submodule_fetch", "run.lfs_source", "run.lfs_fetch"),
         *both("run.pin", "run.offers", "run.settle"),
@@ -173,7 +173,7 @@ async def test_the_whole_way_of_a_run(world: World, deaths: Deaths):
         id="acme/tiny", ref=HubRef("main"), revision=Revision(str(revision)), locked_on="2026-12-01", files=files
     )
     job = {"image": world.image, "run": f"{there} && {say}", "models": [{"id": "acme/tiny"}]}
-    job |= {"checkout": {"submodules": "fetch", "lfs": "fetch", "git": "true"}}
+    job |= {"checkout": {"submodules": "fetch", "lfs": "fetch", "git": "true", "ref": "merge"}}
     world.files(
         {
             **source,

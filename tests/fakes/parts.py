@@ -43,6 +43,8 @@ class FakeGit:
     """Submodules, by commit."""
     n_lfs: dict[CommitSha, int] = field(default_factory=dict)
     n_bytes: dict[CommitSha, int] = field(default_factory=dict)
+    base: CommitSha | None = None
+    """What every merge commit merges its head with."""
     lfs: list[tuple[str, CommitSha]] = field(default_factory=list)
     """Repository and commit whose LFS files were fetched."""
     facts: RepoFacts = field(default_factory=RepoFacts)
@@ -64,6 +66,7 @@ class FakeGit:
         *,
         skip: Collection[Extra] = (),
         get: Collection[Extra] = (),
+        merge_of: CommitSha | None = None,
     ) -> Fetched:
         _raise_next(self.errors)
         try:
@@ -75,6 +78,7 @@ class FakeGit:
             n_bytes=self.n_bytes.get(sha, 0),
             links=self.links.get(sha, ()) if Extra.SUBMODULES in get else (),
             n_lfs=self.n_lfs.get(sha, 0) if Extra.LFS in get else 0,
+            base=self.base if merge_of else None,
         )
 
     async def fetch_lfs(self, source: GitSource, repo: RepoName | ModuleUrl, sha: CommitSha) -> None:
@@ -167,6 +171,8 @@ class SourceOnlyForge:
     errors: list[GpurunError] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
     """At every commit, by path."""
+    pull: PullRequest | None = None
+    """Every one."""
     asked_for: list[str] = field(default_factory=list)
     """Paths that were read."""
 
@@ -179,7 +185,10 @@ class SourceOnlyForge:
         return GitSource(url=f"https://forge.example/{link.name}.git")
 
     async def pull_request(self, repo: RepoRef, number: int) -> PullRequest:
-        raise Bug("the engine does not ask for pull requests")
+        _raise_next(self.errors)
+        if self.pull is None:
+            raise Bug("the engine asks for a pull request only to merge it")
+        return self.pull
 
     async def comment(self, repo: RepoRef, comment_id: int) -> Comment:
         raise Bug("the engine does not read comments")

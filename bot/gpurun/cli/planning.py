@@ -18,6 +18,7 @@ from gpurun.domain.ids import CommitSha, JobName, TreeSha
 from gpurun.domain.lock import Lock
 from gpurun.domain.plan import ModelPin, ModelSpec, Plan
 from gpurun.domain.run import Pins
+from gpurun.domain.source import Merge
 from gpurun.plan.lock import (
     LOCK_NAME,
     MAX_LOCK_BYTES,
@@ -90,6 +91,7 @@ async def local_source(forge: LocalForge, state: LocalState, sha: CommitSha, job
         source = (await forge.submodule_source(state.repo, left[0], reader="")).url
         inner = await forge.inside(source).contents(left[0].commit, skip=skip, get=get)
         pins = with_submodule(pins, left[0], source, inner)
+    pins = replace(pins, merge=Merge(commit=sha) if job.wants_merge else None)
     return replace(pins, lfs_left=(), tags=await forge.tags(sha) if job.checkout.git else None)
 
 
@@ -118,7 +120,7 @@ async def draft(at: At, name: JobName, job: Job, files: ModelFiles, source: Pins
         if pin is None:
             unlisted.append(spec)
         models.append(pin or ModelPin(id=spec.id, revision=spec.revision, target=spec.target, files=()))
-    source = source or Pins(tree=at.tree, tags=())
+    source = source or Pins(tree=at.tree, tags=(), merge=Merge(commit=at.sha))
     pins = replace(source, lock=lock, image_confirmed=True, models=tuple(models))
     plan = build(repo=at.state.repo.name, sha=at.sha, job_name=name, job=job, pins=pins, folder=at.folder)
     return Draft(plan=plan, lock=lock, unlisted=tuple(unlisted), trouble=trouble)

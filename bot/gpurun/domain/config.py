@@ -33,6 +33,7 @@ from gpurun.domain.config_values import (
     SECRET_NAME,
     SHELL,
     SIZE,
+    SOURCE_REF,
     TARGET,
     TEXT,
     VERSION,
@@ -65,7 +66,7 @@ PLANNED_KEYS: Mapping[str, frozenset[str]] = {
     "retry": frozenset({"on_events", "other_host"}),
     "model": frozenset({"include"}),
     "resources": frozenset(),
-    "checkout": frozenset({"ref"}),
+    "checkout": frozenset(),
     "policy": frozenset({"bots", "network", "untrusted"}),
     "max": frozenset({"price", "cost"}),
 }
@@ -130,6 +131,9 @@ class CheckoutKeys(Part, place="checkout"):
     git: bool | None = key(FLAG, default=None, examples=["true", "false"])
     """`true`: a `.git` in which `git describe`, `git rev-parse` and `git status` work: the newest 5,000 commits without
     their contents, this one with all of it, and the nearest 100 tags. Without it: none."""
+    ref: str | None = key(SOURCE_REF, default=None, examples=["head", "merge"])
+    """Which commit: `head`, the last one of the pull request, or `merge`, what GitHub makes of it and its base branch;
+    the check is on the head. `gpurun run` runs the checkout in both cases. Without it: `head`."""
     lfs: str | None = key(FETCH_OR_SKIP, default=None, examples=["fetch", "skip"])
     """`fetch`: files of git LFS have their content, verified. `skip`: they stay the pointers that the commit holds."""
     submodules: str | None = key(FETCH_OR_SKIP, default=None, examples=["fetch", "skip"])
@@ -293,6 +297,11 @@ class Job(JobKeys):
     def fetched(self) -> frozenset[Extra]:
         """What the commit points to and the job gets."""
         return self._answered("fetch")
+
+    @property
+    def wants_merge(self) -> bool:
+        """Whether it runs the merge of the pull request with its base."""
+        return self.checkout.ref == "merge"
 
     def _answered(self, answer: str) -> frozenset[Extra]:
         from gpurun.domain.forge import Extra  # not needed to check a file

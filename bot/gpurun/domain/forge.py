@@ -38,6 +38,10 @@ class PullRequest:
     title: str
     default_branch: BranchName
     """Of the repository that it goes to."""
+    mergeable: bool | None = None
+    """None: the forge is still finding out."""
+    merge_sha: CommitSha | None = None
+    """What the head and the base become together; only means something while it is mergeable."""
 
     def is_fork_of(self, repo: RepoName) -> bool:
         """True also when the head repository is gone."""

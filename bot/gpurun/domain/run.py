@@ -18,7 +18,7 @@ from gpurun.domain.ids import CommitSha, JobName, TreeSha
 from gpurun.domain.lock import Lock
 from gpurun.domain.offer import DiskUse, InstanceState, Offer
 from gpurun.domain.plan import ModelPin, Plan
-from gpurun.domain.source import Gitlink, GitTag
+from gpurun.domain.source import Gitlink, GitTag, Merge
 
 
 class RunState(StrEnum):
@@ -118,6 +118,8 @@ class Pins:
     image_confirmed: bool = False
     models: tuple[ModelPin, ...] = ()
     """In the order of the job's `models`."""
+    merge: Merge | None = None
+    """The commit that runs, for a job that wants the merge; None before GitHub was asked, and for all others."""
     source_bytes: int = 0
     """Of the archive of what was fetched so far."""
     links: tuple[Gitlink, ...] = ()
@@ -189,6 +191,11 @@ class Run:
     superseded_by: str = ""
     paused: bool = False
     approval: str = ""
+
+
+def source_commit(run: Run) -> CommitSha:
+    """The commit whose files the job gets."""
+    return run.pins.merge.commit if run.pins.merge else run.sha
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,15 @@ class ModuleUrl(str):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """What a pull request would become: the commit that runs instead of its head."""
+
+    commit: CommitSha
+    base: CommitSha | None = None
+    """Its other parent; None before it was fetched, and where there is no pull request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gitlink:
     """A submodule as a commit names it."""
 
@@ -58,6 +67,8 @@ class Fetched:
     """Submodules, when they were asked for."""
     n_lfs: int = 0
     """Files of git LFS, when they were asked for."""
+    base: CommitSha | None = None
+    """Of a merge commit the parent that is not the head, when that was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,7 @@ REQUEST_RUN = "request.run"
 REQUEST_CANCEL = "request.cancel"
 REQUEST_END = "request.end"
 # run
+RUN_MERGE = "run.merge"
 RUN_GIT_SOURCE = "run.git_source"
 RUN_GIT_FETCH = "run.git_fetch"
 RUN_SUBMODULE_SOURCE = "run.submodule_source"

@@ -32,6 +32,11 @@ _HASHES_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True)
+class FindMerge:
+    """The forge must say what the pull request would become."""
+
+
+@dataclass(frozen=True, slots=True)
 class FetchCommit:
     """The commit must be in the mirror; its tree is the pin."""
 
@@ -75,7 +80,7 @@ class ResolveModel:
     spec: ModelSpec
 
 
-Pin = FetchCommit | FetchSubmodule | FetchHistory | FetchLfs | ReadLock | ConfirmImage | ResolveModel
+Pin = FindMerge | FetchCommit | FetchSubmodule | FetchHistory | FetchLfs | ReadLock | ConfirmImage | ResolveModel
 
 
 def missing_pins(job: Job, pins: Pins, *, folder: str = "") -> tuple[Pin, ...]:
@@ -84,7 +89,7 @@ def missing_pins(job: Job, pins: Pins, *, folder: str = "") -> tuple[Pin, ...]:
 
     Raises: Unpinned when the lock has no pin for a name of the job.
     """
-    missing = list(_missing_source(pins))
+    missing: list[Pin] = [FindMerge()] if job.wants_merge and pins.merge is None else list(_missing_source(pins))
     if job.checkout.git and pins.tree is not None and pins.tags is None:
         missing.append(FetchHistory())
     if job.needs_lock and pins.lock is None:
@@ -107,7 +112,7 @@ def told_with_day(error: PinNotFound, pin: Pin, lock: Lock, *, folder: str = "")
             wanted = spec.id, spec.revision
             entry = next((one for one in lock.models if (one.id, one.revision) == wanted), None)
             return with_day(error, entry, hint=lock_upgraded(folder))
-        case FetchCommit() | FetchSubmodule() | FetchHistory() | FetchLfs() | ReadLock():
+        case FindMerge() | FetchCommit() | FetchSubmodule() | FetchHistory() | FetchLfs() | ReadLock():
             return error
 
 
@@ -160,7 +165,8 @@ def _missing_source(pins: Pins) -> Iterator[Pin]:
 
 def with_commit(pins: Pins, found: Fetched) -> Pins:
     """The run's own commit has come. Raises: PinNotFound for a source that is too large or has too many submodules."""
-    return _with(replace(pins, tree=found.tree), found, "")
+    merge = replace(pins.merge, base=found.base) if pins.merge else None
+    return _with(replace(pins, tree=found.tree, merge=merge), found, "")
 
 
 def with_submodule(pins: Pins, link: Gitlink, source: str, found: Fetched) -> Pins:

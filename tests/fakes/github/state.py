@@ -107,6 +107,8 @@ class Pull(Issue):
     base_branch: str = "main"
     base_sha: str = ""
     draft: bool = False
+    merges: bool = True
+    """False: GitHub has not found out yet whether it can be merged."""
     merged_at: datetime | None = None
 
 

@@ -82,7 +82,9 @@ class TarGit:
     broken: Transient | PinNotFound | None = None
     asked: list[tuple[str, str]] = field(default_factory=list)
 
-    async def fetch(self, source: object, repo: str, sha: str, *, skip: object = (), get: object = ()) -> Fetched:
+    async def fetch(
+        self, source: object, repo: str, sha: str, *, skip: object = (), get: object = (), merge_of: object = None
+    ) -> Fetched:
         raise AssertionError("nothing is fetched while an agent waits")
 
     async def fetch_lfs(self, source: object, repo: str, sha: str) -> None:

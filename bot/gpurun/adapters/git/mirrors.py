@@ -10,13 +10,14 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from gpurun.adapters.git.archive import BLOCK, END, file_head, members
 from gpurun.adapters.git.lfs import LfsStore
 from gpurun.adapters.git.look import MAX_LISTED_BYTES, look_at
-from gpurun.adapters.git.missing import LfsFile, read_commit, summarise
+from gpurun.adapters.git.missing import LfsFile, other_parent, read_commit, summarise
 from gpurun.adapters.git.process import PIECE_BYTES, Ended, end, isolated_environment, run_git, start_git
 from gpurun.adapters.git.turns import only_writer
 from gpurun.domain.errors import PinNotFound, SourceUnavailable
@@ -96,11 +97,14 @@ class GitMirrors:
         *,
         skip: Collection[Extra] = (),
         get: Collection[Extra] = (),
+        merge_of: CommitSha | None = None,
     ) -> Fetched:
         mirror = self._mirror(repo)
         tree = await self._fetched(mirror, source, repo, sha)
         where = f" of {repo}" if isinstance(repo, ModuleUrl) else ""
-        return await summarise(partial(self._git, mirror), sha, skip=skip, get=get, tree=tree, where=where)
+        git = partial(self._git, mirror)
+        base = None if merge_of is None else await other_parent(git, sha, merge_of)
+        return replace(await summarise(git, sha, skip=skip, get=get, tree=tree, where=where), base=base)
 
     async def fetch_lfs(self, source: GitSource, repo: RepoName | ModuleUrl, sha: CommitSha) -> None:
         mirror = self._mirror(repo)
@@ -290,7 +294,7 @@ class GitMirrors:
         return await self._git_with(mirror, {}, *argv, given=given)
 
     async def _git_with(self, mirror: Path, extra: Mapping[str, str], *argv: str, given: bytes = b"") -> Ended:
-        environment = self._environment() | extra
+        environment = {**self._environment(), **extra}
         try:
             return await run_git(*_in(mirror), *argv, environment=environment, timeout_s=_LOCAL_TIMEOUT_S, given=given)
         except TimeoutError as exc:

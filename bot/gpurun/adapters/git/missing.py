@@ -86,6 +86,18 @@ async def read_commit(git: AskGit, sha: CommitSha, *, lfs: bool = True) -> Conte
     return Contents(entries, links, tuple(await lfs_files(git, entries)) if lfs else ())
 
 
+async def other_parent(git: AskGit, sha: CommitSha, head: CommitSha) -> CommitSha:
+    """What a merge commit joins with `head`. Raises PinNotFound for one that is no such merge."""
+    written = (await must(git, "cat-file", "commit", sha)).stdout.partition(b"\n\n")[0].decode("utf-8", "replace")
+    parents = [line.split()[1] for line in written.split("\n") if line.startswith("parent ")]
+    if len(parents) != 2 or head not in parents:
+        raise PinNotFound(
+            f"Commit {sha[:12]}, the merge of the pull request as GitHub says, does not merge its head {head[:12]}.",
+            hint="The pull request has changed meanwhile. Ask again.",
+        )
+    return CommitSha(parents[1 - parents.index(head)])
+
+
 def require_whole(found: Contents, sha: CommitSha, cared_for: Collection[Extra], *, where: str = "") -> None:
     """Raises PinNotFound when something is missing that the job neither fetches nor does without."""
     missing = {Extra.SUBMODULES: [link.path for link in found.links], Extra.LFS: [file.path for file in found.lfs]}

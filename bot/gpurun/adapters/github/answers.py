@@ -81,6 +81,8 @@ class Pull(Struct):
     base: Base
     user: User | None = None
     draft: bool = False
+    mergeable: bool | None = None
+    merge_commit_sha: str | None = None
 
 
 class ChangedFile(Struct):

@@ -91,6 +91,8 @@ class GitHubForge:
             author=pull.user.login if pull.user else answers.GHOST,
             title=pull.title,
             default_branch=BranchName(pull.base.repo.default_branch),
+            mergeable=pull.mergeable,
+            merge_sha=CommitSha(pull.merge_commit_sha) if pull.merge_commit_sha else None,
         )
 
     async def comment(self, repo: RepoRef, comment_id: int) -> Comment:

@@ -335,3 +335,25 @@ def test_members_are_cut_out_whatever_the_pieces(step):
     half = Members(inner=False)
     half.feed(whole)
     assert not half.over
+
+
+async def test_the_merge_of_a_pull_request_is_a_merge_of_its_head(place):
+    app = place.github.create_repo("acme/app", files={"a": "1", "b": "1"})
+    app.grant("alice", "write")
+    pull = place.github.user("alice").open_pull_request(app, branch="x", files={"a": "2"})
+    base = place.commit(app, {"b": "2"})
+    found = await place.forge.pull_request(app.ref, pull.number)
+    assert found.mergeable
+    source = await place.forge.git_source(app.ref)
+    fetched = await place.mirrors.fetch(source, app.ref.name, found.merge_sha, merge_of=found.head_sha)
+    assert fetched.base == base
+    assert await place.unpacked(app, found.merge_sha, Pins(source_bytes=10_000)) == {"a": b"2", "b": b"2"}
+    with pytest.raises(PinNotFound, match="does not merge its head"):
+        await place.mirrors.fetch(source, app.ref.name, found.merge_sha, merge_of=CommitSha("1" * 40))
+    with pytest.raises(PinNotFound, match="does not merge its head"):
+        await place.mirrors.fetch(source, app.ref.name, found.head_sha, merge_of=found.head_sha)
+    pull.merges = False
+    assert (await place.forge.pull_request(app.ref, pull.number)).mergeable is None
+    pull.merges = True
+    place.commit(app, {"a": "3"})
+    assert (await place.forge.pull_request(app.ref, pull.number)).mergeable is False
