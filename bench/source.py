@@ -18,12 +18,13 @@ from bench.harness import Figure, compare, seconds
 from gpurun.adapters.git import GitMirrors
 from gpurun.domain.forge import GitSource
 from gpurun.domain.ids import CommitSha, RepoName
+from gpurun_agent.source import BUFFER
 from gpurun_agent.tar import Unpacking
 
 REPO = RepoName("bench/files")
 FILES = 10_000
 GOAL = 1.5
-ROUNDS = 9
+ROUNDS = 7
 
 
 def main() -> list[Figure]:
@@ -52,7 +53,7 @@ def main() -> list[Figure]:
 
 async def unpack(mirrors: GitMirrors, sha: CommitSha, folder: Path) -> None:
     """As bot and agent do it: into a file first, then member by member."""
-    with tempfile.TemporaryFile(dir=folder.parent) as file:
+    with tempfile.TemporaryFile(dir=folder.parent, buffering=BUFFER) as file:
         async for piece in mirrors.archive(REPO, sha):
             file.write(piece)
         file.seek(0)
@@ -88,12 +89,12 @@ def unpack_both(top: Path, ours, theirs) -> None:  # type: ignore[no-untyped-def
 
 
 def make_repository(folder: Path) -> CommitSha:
-    """Files of 100 bytes to 20 KB in 250 folders, three deep; about 50 MB."""
+    """Files of 100 bytes to 20 KB, 3 KB in the middle, in 250 folders, three deep; about 30 MB."""
     chance = random.Random(1)
     lines = io.BytesIO()
     lines.write(b"commit refs/heads/main\ncommitter b <b@localhost> 1700000000 +0000\ndata 1\nx\n")
     for number in range(FILES):
-        content = chance.randbytes(int(chance.expovariate(1 / 4000)) % 20_000 + 50).hex().encode()
+        content = chance.randbytes(int(chance.expovariate(1 / 1500)) % 10_000 + 50).hex().encode()
         path = f"src/{number % 10}/{number % 250}/file_{number}.py"
         lines.write(b"M 100644 inline %b\ndata %d\n%b\n" % (path.encode(), len(content), content))
     subprocess.run(["git", "init", "-q", "-b", "main", folder], check=True)

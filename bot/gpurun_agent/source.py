@@ -9,6 +9,9 @@ from gpurun_agent.ending import End, Ended
 from gpurun_agent.tar import BadTar, Unpacking
 from gpurun_agent.wire import Request
 
+BUFFER = 1024 * 1024
+"""Bytes of the archive that are read at a time: small files would cost two calls each."""
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpurun_agent.contact import Errand
@@ -32,7 +35,7 @@ def fetch_git(run: Run, folder: str, tmp: str) -> None:
 def _unpack(run: Run, path: str, folder: str, tmp: str) -> str:
     """The commit that the archive names."""
     name = os.path.join(tmp, ".gpurun-source-%s" % os.urandom(8).hex())
-    file = open(name, "w+b")  # noqa: SIM115  # closed below, on every path
+    file = open(name, "w+b", BUFFER)  # noqa: SIM115  # closed below, on every path
     line = run.new_line()  # of its own: the source need not wait until the phase is told
     try:
         os.unlink(name)
