@@ -17,6 +17,7 @@ from gpurun.domain.config_values import (
     DURATION,
     ENV_NAME,
     ENV_VALUE,
+    FETCH_OR_SKIP,
     FILES_PATTERN,
     FLAG,
     GLOB,
@@ -33,7 +34,7 @@ from gpurun.domain.config_values import (
     SECRET_NAME,
     SHELL,
     SIZE,
-    SKIP,
+    SOURCE_REF,
     TARGET,
     TEXT,
     VERSION,
@@ -44,7 +45,7 @@ from gpurun.domain.part import Many, Named, Part, key
 from gpurun.domain.quantity import GpuNeed
 
 if TYPE_CHECKING:
-    from gpurun.domain.forge import NotFetched
+    from gpurun.domain.forge import Extra
     from gpurun.domain.plan import HubKind, Resources
 
 MAX_ARTIFACTS = 50
@@ -67,7 +68,7 @@ PLANNED_KEYS: Mapping[str, frozenset[str]] = {
     "retry": frozenset({"on_events", "other_host"}),
     "model": frozenset(),
     "resources": frozenset(),
-    "checkout": frozenset({"ref"}),
+    "checkout": frozenset(),
     "policy": frozenset({"bots", "network", "untrusted"}),
     "max": frozenset({"price", "cost"}),
 }
@@ -133,12 +134,21 @@ class ResourceKeys(Part, place="resources"):
 
 
 class CheckoutKeys(Part, place="checkout"):
-    """What of the commit the job does without. A commit that points to more than its own files is refused otherwise."""
+    """What lies in the work folder. A commit with submodules or files of git LFS is refused until the job says what to
+    do with them.
+    """
 
-    lfs: str | None = key(SKIP, default=None, examples=["skip"])
-    """`skip`: files of git LFS stay the pointers that the commit holds."""
-    submodules: str | None = key(SKIP, default=None, examples=["skip"])
-    """`skip`: submodules stay empty folders."""
+    git: bool | None = key(FLAG, default=None, examples=["true", "false"])
+    """`true`: a `.git` in which `git describe`, `git rev-parse` and `git status` work: the newest 5,000 commits without
+    their contents, this one with all of it, and the nearest 100 tags. Without it: none."""
+    ref: str | None = key(SOURCE_REF, default=None, examples=["head", "merge"])
+    """Which commit: `head`, the last one of the pull request, or `merge`, what GitHub makes of it and its base branch;
+    the check is on the head. `gpurun run` runs the checkout in both cases. Without it: `head`."""
+    lfs: str | None = key(FETCH_OR_SKIP, default=None, examples=["fetch", "skip"])
+    """`fetch`: files of git LFS have their content, verified. `skip`: they stay the pointers that the commit holds."""
+    submodules: str | None = key(FETCH_OR_SKIP, default=None, examples=["fetch", "skip"])
+    """`fetch`: submodules, and theirs, are there at the commits that are written down. `skip`: they stay empty
+    folders."""
 
 
 class LimitKeys(Part, place="limits"):
@@ -207,7 +217,7 @@ class JobKeys(Part, place="job"):
     retry: RetryKeys = key(RetryKeys, default=RetryKeys())
     """What happens when a machine is lost."""
     checkout: CheckoutKeys = key(CheckoutKeys, default=CheckoutKeys())
-    """What of the commit the job does without."""
+    """What lies in the work folder."""
     artifacts: tuple[str, ...] = key(Many(ARTIFACT, at_most=MAX_ARTIFACTS), default=(), examples=['["out/**"]'])
     """Files to keep: patterns under the work folder. Only regular files; symbolic links are not followed."""
 
@@ -299,12 +309,24 @@ class Job(JobKeys):
         """Models, then data sets, in the order of the file."""
         return (*(("model", keys) for keys in self.models), *(("dataset", keys) for keys in self.datasets))
 
-    def skipped(self) -> frozenset[NotFetched]:
-        """What of the commit the job does without."""
-        from gpurun.domain.forge import NotFetched  # not needed to check a file
+    def skipped(self) -> frozenset[Extra]:
+        """What the commit points to and the job does without."""
+        return self._answered("skip")
 
-        wanted = {NotFetched.LFS: self.checkout.lfs, NotFetched.SUBMODULES: self.checkout.submodules}
-        return frozenset(what for what, answer in wanted.items() if answer)
+    def fetched(self) -> frozenset[Extra]:
+        """What the commit points to and the job gets."""
+        return self._answered("fetch")
+
+    @property
+    def wants_merge(self) -> bool:
+        """Whether it runs the merge of the pull request with its base."""
+        return self.checkout.ref == "merge"
+
+    def _answered(self, answer: str) -> frozenset[Extra]:
+        from gpurun.domain.forge import Extra  # not needed to check a file
+
+        said = {Extra.LFS: self.checkout.lfs, Extra.SUBMODULES: self.checkout.submodules}
+        return frozenset(what for what, word in said.items() if word == answer)
 
     @property
     def preset(self) -> Kind:

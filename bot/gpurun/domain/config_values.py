@@ -187,11 +187,15 @@ def _shell(text: str) -> str:
     return text
 
 
-def _skip(text: str) -> str:
-    if text == "fetch":
-        raise ValueError("'fetch' is not in this version. Write skip, or put the files where the job can get them")
-    if text != "skip":
-        raise ValueError(f"{quoted(text)} is no answer here. Write skip, or delete the line")
+def _source_ref(text: str) -> str:
+    if text not in ("head", "merge"):
+        raise ValueError(f"{quoted(text)} is no commit that a job can run. Write head or merge")
+    return text
+
+
+def _fetch_or_skip(text: str) -> str:
+    if text not in ("fetch", "skip"):
+        raise ValueError(f"{quoted(text)} is no answer here. Write fetch or skip, or delete the line")
     return text
 
 
@@ -237,7 +241,8 @@ GPU = Value(gpu_need, _number_or_text("integer", _A_GPU, maximum=99, minimum=0))
 CPUS = Value(least_cpus, _number_or_text("number", r"^[0-9]{1,4}(\.[0-9]{1,2})?(\.\.)?$", exclusiveMinimum=0))
 LEAST_SIZE = Value(least_size_mib, {"pattern": rf"^{_A_SIZE}(\.\.)?$", "type": "string"})
 SIZE = Value(size_mib, {"pattern": f"^{_A_SIZE}$", "type": "string"})
-SKIP = Value(_skip, {"enum": ["skip"], "type": "string"})
+SOURCE_REF = Value(_source_ref, {"enum": ["head", "merge"], "type": "string"})
+FETCH_OR_SKIP = Value(_fetch_or_skip, {"enum": ["fetch", "skip"], "type": "string"})
 SECRET_NAME = Value(_secret_name, {**_NO_RESERVED_ENV, "pattern": f"^{NAME_IN_CAPITALS}$", "type": "string"})
 WORKDIR = Value(_workdir, _any_text(pattern=r"^(?![/~])[^\\]+$"))
 GLOB = Value(_glob, _any_text(maxLength=MAX_GLOB_CHARS, pattern=r"^\S+$"))

@@ -18,6 +18,7 @@ from gpurun.domain.ids import CommitSha, JobName, TreeSha
 from gpurun.domain.lock import Lock
 from gpurun.domain.offer import DiskUse, InstanceState, Offer
 from gpurun.domain.plan import ModelPin, Plan
+from gpurun.domain.source import Gitlink, GitTag, Merge
 
 
 class RunState(StrEnum):
@@ -117,6 +118,18 @@ class Pins:
     image_confirmed: bool = False
     models: tuple[ModelPin, ...] = ()
     """In the order of the job's `models`."""
+    merge: Merge | None = None
+    """The commit that runs, for a job that wants the merge; None before GitHub was asked, and for all others."""
+    source_bytes: int = 0
+    """Of the archive of what was fetched so far."""
+    links: tuple[Gitlink, ...] = ()
+    """Submodules that are known; those without a `source` are still to be fetched."""
+    lfs: bool = False
+    """Something of it is in git LFS, and the job gets it."""
+    lfs_left: tuple[str, ...] = ()
+    """Repositories whose LFS files are still to be fetched: the path of a submodule, empty for the run's own."""
+    tags: tuple[GitTag, ...] | None = None
+    """Of the commits behind the run's; None before the history was fetched."""
     starter: str = ""
     """A `.gpurun.yml` to begin with, for a commit that has none. Made of foreign text."""
 
@@ -178,6 +191,11 @@ class Run:
     superseded_by: str = ""
     paused: bool = False
     approval: str = ""
+
+
+def source_commit(run: Run) -> CommitSha:
+    """The commit whose files the job gets."""
+    return run.pins.merge.commit if run.pins.merge else run.sha
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

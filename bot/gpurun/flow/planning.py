@@ -23,10 +23,12 @@ from gpurun.domain.errors import (
     UserError,
 )
 from gpurun.domain.folder import CONFIG_NAME, beside
+from gpurun.domain.ids import CommitSha
 from gpurun.domain.lock import Lock
 from gpurun.domain.run import Fault, Pins, Run, RunState, Verdict
+from gpurun.domain.source import Merge
 from gpurun.flow import edges, failpoints
-from gpurun.flow.commit import FETCH_TIMEOUT_S, fetch_commit
+from gpurun.flow.commit import FETCH_TIMEOUT_S, fetch_commit, fetch_history, fetch_lfs, fetch_submodule, find_merge
 from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices
 from gpurun.plan import digest as digests
 from gpurun.plan.lines import at_include
@@ -36,20 +38,31 @@ from gpurun.plan.policy import changed_note, require_allowed
 from gpurun.plan.resolve import (
     ConfirmImage,
     FetchCommit,
+    FetchHistory,
+    FetchLfs,
+    FetchSubmodule,
+    FindMerge,
     Pin,
     ReadLock,
     ResolveModel,
     build,
     missing_pins,
     told_with_day,
+    with_commit,
+    with_lfs,
+    with_submodule,
 )
 from gpurun.run.decide_run import end, enter
+
+NO_MERGE = "This is the checkout itself: `checkout: {ref: merge}` is for pull requests."
 
 MAX_FAULTS = 50
 """Of one file that are told; GitHub takes as many annotations at a time."""
 
 _REASONS: Mapping[type[UserError], str] = {PinNotFound: "pin", NotByPolicy: "policy", SecretUnavailable: "secret"}
 """What a run was refused for, in a word; `config` for the rest."""
+
+SourcePin = FindMerge | FetchCommit | FetchSubmodule | FetchHistory | FetchLfs
 
 Change = Callable[[Run, datetime], Run]
 """What pins do to the row."""
@@ -85,9 +98,8 @@ class Resolver:
 
     async def _resolve(self, run: Run, job: Job, pin: Pin) -> Pinned:
         match pin:
-            case FetchCommit():
-                tree = await fetch_commit(self._s, run, skip=job.skipped())
-                return lambda pins: replace(pins, tree=tree)
+            case FindMerge() | FetchCommit() | FetchSubmodule() | FetchHistory() | FetchLfs():
+                return await self._fetch(run, job, pin)
             case ReadLock():
                 lock = part_for(job, await self._lock(run))
                 return lambda pins: replace(pins, lock=lock)
@@ -102,6 +114,26 @@ class Resolver:
                 return lambda pins: replace(pins, models=(*pins.models, model))
             case _:
                 assert_never(pin)
+
+    async def _fetch(
+        self, run: Run, job: Job, pin: FindMerge | FetchCommit | FetchSubmodule | FetchHistory | FetchLfs
+    ) -> Pinned:
+        match pin:
+            case FindMerge():
+                merge = await find_merge(self._s, run)
+                return lambda pins: replace(pins, merge=merge)
+            case FetchCommit():
+                found = await fetch_commit(self._s, run, skip=job.skipped(), get=job.fetched())
+                return lambda pins: with_commit(pins, found)
+            case FetchSubmodule(link):
+                source, inner = await fetch_submodule(self._s, run, link, skip=job.skipped(), get=job.fetched())
+                return lambda pins: with_submodule(pins, link, source, inner)
+            case FetchHistory():
+                tags = await fetch_history(self._s, run)
+                return lambda pins: replace(pins, tags=tags)
+            case FetchLfs(of):
+                await fetch_lfs(self._s, run, of)
+                return lambda pins: with_lfs(pins, of.path if of else "")
 
     async def _lock(self, run: Run) -> Lock:
         """What `.gpurun.lock` at the commit holds; nothing when there is none."""
@@ -150,11 +182,19 @@ def policy(run: Run) -> PolicyKeys:
         ) from fault
 
 
-def _notes(run: Run) -> tuple[str, ...]:
+def _notes(run: Run, pins: Pins) -> tuple[str, ...]:
+    merge = job_of(run).wants_merge
     if run.pr is None:  # no default branch was asked: who runs a job on a machine of theirs sets its policy
-        return ()
+        return (NO_MERGE,) if merge else ()
     note = changed_note(_load(run.config_text).policy, policy(run), folder=run.folder)
-    return (note,) if note else ()
+    merged = merge_note(run.sha, pins.merge) if pins.merge else ""
+    return tuple(filter(None, (merged, note)))
+
+
+def merge_note(head: CommitSha, merge: Merge) -> str:
+    """Which commit the job got, since the check is on another one."""
+    base = f" and {merge.base[:12]} of the base branch" if merge.base else ""
+    return f"It runs {merge.commit[:12]}, the merge of {head[:12]}{base}."
 
 
 async def _side_by_side(calls: Sequence[Callable[[], Awaitable[Pinned]]]) -> list[Pinned | Exception]:
@@ -184,10 +224,11 @@ def pinned_change(run: Run, job: Job, pins: Pins) -> Change:
 
 
 def _planned(run: Run, job: Job, pins: Pins) -> Change:
-    plan = build(repo=run.repo.name, sha=run.sha, job_name=run.job, job=job, pins=pins, folder=run.folder)
+    sha = pins.merge.commit if pins.merge else run.sha
+    plan = build(repo=run.repo.name, sha=sha, job_name=run.job, job=job, pins=pins, folder=run.folder)
     digest, key = digests.digest(plan), digests.result_key(plan)
     kept = replace(pins, lock=pins.lock and without_files(pins.lock))
-    notes = _notes(run)
+    notes = _notes(run, pins)
     return lambda row, now: replace(
         enter(row, RunState.QUEUED, now),
         pins=kept,

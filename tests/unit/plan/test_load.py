@@ -12,7 +12,7 @@ from inline_snapshot import snapshot
 from gpurun.domain.command_words import RESERVED_WORDS
 from gpurun.domain.config import PLANNED_KEYS, Config
 from gpurun.domain.errors import ConfigError, NotInThisVersion
-from gpurun.domain.forge import NotFetched
+from gpurun.domain.forge import Extra
 from gpurun.domain.plan import Resources
 from gpurun.plan.faults import MAX_FAULTS
 from gpurun.plan.load import check, explain, job_names, load, policy_of, resources_line
@@ -735,14 +735,15 @@ def test_b105_a_size_of_shared_memory_that_is_none_says_how_to_write_one(text):
 
 def test_b108_what_a_job_does_without_is_written_and_nothing_else_is_taken():
     assert job().skipped() == frozenset()
-    assert job("    checkout: {lfs: skip}\n").skipped() == {NotFetched.LFS}
+    assert job("    checkout: {lfs: skip}\n").skipped() == {Extra.LFS}
     both = load(HEAD + "defaults: {checkout: {submodules: skip}}\n" + "").jobs["smoke"]
-    assert both.skipped() == {NotFetched.SUBMODULES}
+    assert both.skipped() == {Extra.SUBMODULES}
     assert load(HEAD + "    checkout: {lfs: skip}\ndefaults: {checkout: {submodules: skip}}\n").jobs[
         "smoke"
-    ].skipped() == set(NotFetched)
-    assert "'fetch' is not in this version" in refused(HEAD + "    checkout: {lfs: fetch}\n")
-    assert "'false' is no answer here | Write skip" in refused(HEAD + "    checkout: {submodules: false}\n")
+    ].skipped() == set(Extra)
+    assert job("    checkout: {lfs: fetch}\n").fetched() == {Extra.LFS}
+    assert job("    checkout: {lfs: fetch, submodules: skip}\n").skipped() == {Extra.SUBMODULES}
+    assert "'false' is no answer here | Write fetch or skip" in refused(HEAD + "    checkout: {submodules: false}\n")
     assert "6:16 unknown key `lsf`; did you mean `lfs`?" in refused(HEAD + "    checkout: {lsf: skip}\n")
 
 

@@ -12,6 +12,7 @@ from gpurun.domain.ids import CommitSha, JobName, RepoName, TreeSha
 from gpurun.domain.lock import Lock
 from gpurun.domain.plan import ModelPin, Plan, Resources
 from gpurun.domain.run import Pins
+from gpurun.domain.source import Submodule
 from gpurun.plan.digest import canonical, digest, result_key
 from gpurun.plan.load import load
 from gpurun.plan.lock import pinned
@@ -114,6 +115,9 @@ def changed(**fields):
         changed(resources=replace(GOLDEN["full"].resources, cpus=0.25)),
         changed(max_duration_s=60),
         changed(artifacts=()),
+        changed(submodules=(Submodule(path="a", url="", commit=COMMIT),)),
+        changed(lfs=True),
+        changed(git=True),
     ],
 )
 def test_everything_that_decides_the_result_is_in_both_digests(other):

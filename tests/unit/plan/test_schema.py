@@ -260,7 +260,7 @@ def test_what_the_editor_misses_is_known():
         ("job.limits.max_duration", "30"),
         ("job.limits.max_price", "1"),
         ("job.retry.attempts", "6"),
-        ("job.checkout.lfs", "fetch"),
+        ("job.checkout.lfs", "get"),
         ("job.providers.[]", "vast"),
         ("policy.max.gpus", "-1"),
         ("policy.secrets.A", {}),
