@@ -19,6 +19,7 @@ from gpurun.domain.forge import (
     RepoRef,
 )
 from gpurun.domain.ids import BranchName, CommitSha, ImageRef, RepoName, Revision, TreeSha
+from gpurun.domain.image import RegistryLogin
 from gpurun.domain.lock import ImagePin
 from gpurun.domain.offer import Uplink
 from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
@@ -99,12 +100,12 @@ class FakeImages:
     """By `name:tag`."""
     errors: list[GpurunError] = field(default_factory=list)
 
-    async def confirm(self, image: ImageRef) -> None:
+    async def confirm(self, image: ImageRef, *, login: RegistryLogin | None = None) -> None:
         _raise_next(self.errors)
         if image not in self.known:
             raise PinNotFound(f"The registry has no {image}.", pin=image)
 
-    async def pin(self, name: str, tag: str) -> ImagePin:
+    async def pin(self, name: str, tag: str, *, login: RegistryLogin | None = None) -> ImagePin:
         _raise_next(self.errors)
         try:
             return self.tags[f"{name}:{tag}"]

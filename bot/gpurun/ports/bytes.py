@@ -7,6 +7,7 @@ from typing import Protocol
 
 from gpurun.domain.forge import GitSource, NotFetched
 from gpurun.domain.ids import CommitSha, ImageRef, RepoName, Revision, TreeSha
+from gpurun.domain.image import RegistryLogin
 from gpurun.domain.lock import ImagePin
 from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
 from gpurun.domain.repository import RepoFacts
@@ -65,14 +66,16 @@ class Hub(Protocol):
 class Images(Protocol):
     """The registry API, without a container engine."""
 
-    async def confirm(self, image: ImageRef) -> None:
-        """Returns when the registry has exactly this digest.
+    async def confirm(self, image: ImageRef, *, login: RegistryLogin | None = None) -> None:
+        """Returns when the registry has exactly this digest, and shows it to that login.
 
-        Raises: PinNotFound (no such manifest, or no access), RegistryUnavailable.
+        Without a login: to whom the bot is at that registry. Nothing that another login may read is remembered.
+
+        Raises: PinNotFound (no such manifest, no access, or a login that is refused), RegistryUnavailable.
         """
         ...
 
-    async def pin(self, name: str, tag: str) -> ImagePin:
+    async def pin(self, name: str, tag: str, *, login: RegistryLogin | None = None) -> ImagePin:
         """What the tag of `ghcr.io/org/app` points to now, hashed from the bytes that came.
 
         Attestations, which no engine runs, are not among its platforms. Engines take the first of two manifests for

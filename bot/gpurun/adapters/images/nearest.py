@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from gpurun.domain.errors import ProviderRefused, ProviderUnavailable
 from gpurun.domain.ids import ImageRef
+from gpurun.domain.image import RegistryLogin
 from gpurun.domain.lock import ImagePin
 from gpurun.ports.bytes import Images
 from gpurun.ports.provider import HasImages, Provider
@@ -22,15 +23,15 @@ class NearestImages:
         self._registry = registry
         self._keepers = tuple(provider for provider in providers if isinstance(provider, HasImages))
 
-    async def confirm(self, image: ImageRef) -> None:
+    async def confirm(self, image: ImageRef, *, login: RegistryLogin | None = None) -> None:
         for keeper in self._keepers:
             if await _has(keeper, image):
                 return
-        await self._registry.confirm(image)
+        await self._registry.confirm(image, login=login)
 
-    async def pin(self, name: str, tag: str) -> ImagePin:
+    async def pin(self, name: str, tag: str, *, login: RegistryLogin | None = None) -> ImagePin:
         # a tag that a provider keeps may have moved since
-        return await self._registry.pin(name, tag)
+        return await self._registry.pin(name, tag, login=login)
 
 
 async def _has(keeper: HasImages, image: ImageRef) -> bool:

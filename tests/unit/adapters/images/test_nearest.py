@@ -15,11 +15,11 @@ class Registry:
 
     asked = 0
 
-    async def confirm(self, image):
+    async def confirm(self, image, *, login=None):
         self.asked += 1
         raise PinNotFound(f"no {image}")
 
-    async def pin(self, name, tag):
+    async def pin(self, name, tag, *, login=None):
         self.asked += 1
         return ImagePin(digest=f"{name}:{tag}")
 

@@ -1,0 +1,17 @@
+"""Image registries in our words: who asks, and what they say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pydantic import SecretStr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryLogin:
+    """Of a person or a robot at a registry."""
+
+    username: str
+    """NGC's is always `$oauthtoken`."""
+    password: SecretStr = field(repr=False)
+    """Or a token, where the registry wants one."""
