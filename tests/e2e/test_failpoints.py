@@ -63,7 +63,7 @@ STORIES: dict[str, tuple[str, ...]] = {
         *IDLE,
         *both("intake.comment", "intake.pull_request", "intake.permission", "intake.config", "intake.policy"),
         *both("intake.changed_files", "intake.files", "intake.commit"),
-        *both("run.git_source", "run.git_fetch", "run.lock", "run.image", "run.model"),
+        *both("run.git_source", "run.git_fetch", "run.lock", "run.image", "run.platform", "run.model"),
         *both("run.pin", "run.offers", "run.settle"),
         *both("attempt.uplink_open", "attempt.prepare", "attempt.settle", "attempt.destroy", "attempt.uplink_close"),
         "attempt.send_create.before",

@@ -19,8 +19,8 @@ from gpurun.domain.forge import (
     RepoRef,
 )
 from gpurun.domain.ids import BranchName, CommitSha, ImageRef, RepoName, Revision, TreeSha
-from gpurun.domain.image import RegistryLogin
-from gpurun.domain.lock import ImagePin
+from gpurun.domain.image import RegistryLogin, SeenImage
+from gpurun.domain.lock import ImagePin, LockedImage
 from gpurun.domain.offer import Uplink
 from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
 from gpurun.domain.repository import RepoFacts
@@ -98,12 +98,17 @@ class FakeImages:
     known: set[ImageRef] = field(default_factory=set)
     tags: dict[str, ImagePin] = field(default_factory=dict)
     """By `name:tag`."""
+    platforms: tuple[str, ...] = ("linux/amd64",)
+    """Of every image."""
     errors: list[GpurunError] = field(default_factory=list)
 
-    async def confirm(self, image: ImageRef, *, login: RegistryLogin | None = None) -> None:
+    async def confirm(
+        self, image: ImageRef, *, locked: LockedImage | None = None, login: RegistryLogin | None = None
+    ) -> SeenImage:
         _raise_next(self.errors)
         if image not in self.known:
             raise PinNotFound(f"The registry has no {image}.", pin=image)
+        return SeenImage(platforms=self.platforms)
 
     async def pin(self, name: str, tag: str, *, login: RegistryLogin | None = None) -> ImagePin:
         _raise_next(self.errors)

@@ -10,6 +10,7 @@ GpurunError
     PinNotFound          a commit, image or model revision that does not exist or does not match
     SecretRefused        a value that could not be kept out of logs, and so is not taken
     SecretUnavailable    a secret that a job names is not set, or cannot be read any more
+    WrongPlatform        the image is for other machines than those that would run it
   Transient              try again; `retry_after_s` when the other side said so
     ForgeUnavailable  HubUnavailable  RegistryUnavailable  ProviderUnavailable  SourceUnavailable
       ForgeLimited       the forge did nothing, and wants to be left alone for a while
@@ -99,6 +100,10 @@ class SecretRefused(UserError):
 
 class SecretUnavailable(UserError):
     """A run does not get a secret that its job names; the message names it and its repository."""
+
+
+class WrongPlatform(UserError):
+    """The image is for other machines than those where the job may run."""
 
 
 class Transient(GpurunError):

@@ -15,3 +15,11 @@ class RegistryLogin:
     """NGC's is always `$oauthtoken`."""
     password: SecretStr = field(repr=False)
     """Or a token, where the registry wants one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenImage:
+    """What is known of an image by digest once somebody has it."""
+
+    platforms: tuple[str, ...] = ()
+    """`linux/arm64`, sorted; empty when nobody says."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache, partial
@@ -20,9 +21,11 @@ from gpurun.domain.errors import (
     SecretUnavailable,
     Transient,
     UserError,
+    WrongPlatform,
 )
 from gpurun.domain.folder import CONFIG_NAME, beside
 from gpurun.domain.lock import Lock
+from gpurun.domain.plan import Plan
 from gpurun.domain.run import Fault, Pins, Run, RunState, Verdict
 from gpurun.flow import edges, failpoints
 from gpurun.flow.commit import FETCH_TIMEOUT_S, fetch_commit
@@ -30,7 +33,8 @@ from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices
 from gpurun.plan import digest as digests
 from gpurun.plan.load import load, policy_of
 from gpurun.plan.lock import LOCK_NAME, MAX_LOCK_BYTES, part_for, read_lock, require_same_files, without_files
-from gpurun.plan.policy import changed_note, require_allowed
+from gpurun.plan.platforms import platforms_note, require_a_machine
+from gpurun.plan.policy import changed_note, providers_of, require_allowed
 from gpurun.plan.resolve import (
     ConfirmImage,
     FetchCommit,
@@ -41,12 +45,18 @@ from gpurun.plan.resolve import (
     missing_pins,
     told_with_day,
 )
+from gpurun.ports.provider import Provider, SaysPlatform
 from gpurun.run.decide_run import end, enter
 
 MAX_FAULTS = 50
 """Of one file that are told; GitHub takes as many annotations at a time."""
 
-_REASONS: Mapping[type[UserError], str] = {PinNotFound: "pin", NotByPolicy: "policy", SecretUnavailable: "secret"}
+_REASONS: Mapping[type[UserError], str] = {
+    PinNotFound: "pin",
+    NotByPolicy: "policy",
+    SecretUnavailable: "secret",
+    WrongPlatform: "platform",
+}
 """What a run was refused for, in a word; `config` for the rest."""
 
 Change = Callable[[Run, datetime], Run]
@@ -86,9 +96,8 @@ class Resolver:
             case ReadLock():
                 lock = part_for(job, await self._lock(run))
                 return lambda pins: replace(pins, lock=lock)
-            case ConfirmImage(image):
-                await edges.call(failpoints.RUN_IMAGE, lambda: self._s.images.confirm(image), timeout_s=CALL_TIMEOUT_S)
-                return lambda pins: replace(pins, image_confirmed=True)
+            case ConfirmImage():
+                return await self._confirm(run, job, pin)
             case ResolveModel(spec):
                 model = await edges.call(
                     failpoints.RUN_MODEL, lambda: self._s.hub.resolve(spec), timeout_s=FETCH_TIMEOUT_S
@@ -97,6 +106,29 @@ class Resolver:
                 return lambda pins: replace(pins, models=(*pins.models, model))
             case _:
                 assert_never(pin)
+
+    async def _confirm(self, run: Run, job: Job, pin: ConfirmImage) -> Pinned:
+        """The image is there, and for machines on which the job may run. Raises: PinNotFound, WrongPlatform."""
+        seen = await edges.call(
+            failpoints.RUN_IMAGE,
+            lambda: self._s.images.confirm(pin.image, locked=pin.locked),
+            timeout_s=CALL_TIMEOUT_S,
+        )
+        machines = await self._machines(run, job) if seen.platforms else {}
+        not_on = require_a_machine(pin.image, seen.platforms, machines)
+        return lambda pins: replace(pins, image_confirmed=True, platforms=seen.platforms, not_on=not_on)
+
+    async def _machines(self, run: Run, job: Job) -> Mapping[str, str]:
+        """Platforms of the providers that the job may use, as far as they are known; empty where they are not."""
+        machines: dict[str, str] = {}
+        for name, provider in usable(self._s.providers, providers_of(job, policy(run))).items():
+            machines[name] = ""
+            if isinstance(provider, SaysPlatform):
+                with suppress(Transient, Refused):  # it is asked for offers soon, and that is waited for
+                    machines[name] = await edges.call(
+                        failpoints.RUN_PLATFORM, provider.platform, timeout_s=CALL_TIMEOUT_S
+                    )
+        return machines
 
     async def _lock(self, run: Run) -> Lock:
         """What `.gpurun.lock` at the commit holds; nothing when there is none."""
@@ -145,11 +177,16 @@ def policy(run: Run) -> PolicyKeys:
         ) from fault
 
 
-def _notes(run: Run) -> tuple[str, ...]:
-    if run.pr is None:  # no default branch was asked: who runs a job on a machine of theirs sets its policy
-        return ()
-    note = changed_note(_load(run.config_text).policy, policy(run), folder=run.folder)
-    return (note,) if note else ()
+def usable(known: Mapping[str, Provider], only: Collection[str] | None) -> Mapping[str, Provider]:
+    """Those providers that are configured here, in the order in which they are named; None: all."""
+    return known if only is None else {name: known[name] for name in only if name in known}
+
+
+def _notes(run: Run, plan: Plan, pins: Pins) -> tuple[str, ...]:
+    notes = [platforms_note(plan.image, pins.platforms)]
+    if run.pr is not None:  # else no default branch was asked: who runs a job on a machine of theirs sets its policy
+        notes.append(changed_note(_load(run.config_text).policy, policy(run), folder=run.folder))
+    return tuple(note for note in notes if note)
 
 
 async def _side_by_side(calls: Sequence[Callable[[], Awaitable[Pinned]]]) -> list[Pinned | Exception]:
@@ -182,7 +219,7 @@ def _planned(run: Run, job: Job, pins: Pins) -> Change:
     plan = build(repo=run.repo.name, sha=run.sha, job_name=run.job, job=job, pins=pins, folder=run.folder)
     digest, key = digests.digest(plan), digests.result_key(plan)
     kept = replace(pins, lock=pins.lock and without_files(pins.lock))
-    notes = _notes(run)
+    notes = _notes(run, plan, pins)
     return lambda row, now: replace(
         enter(row, RunState.QUEUED, now),
         pins=kept,

@@ -10,7 +10,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from gpurun.domain.config import Job
@@ -67,6 +67,8 @@ class PinnedJob:
     image: ImageRef
     models: tuple[ModelSpec, ...]
     """In the order of the file."""
+    locked: LockedImage | None = field(compare=False)
+    """The entry that pins the image; None when the file does. It says how it came to be pinned, not what."""
 
 
 def lock_again(folder: str) -> str:
@@ -101,7 +103,8 @@ def pinned(job: Job, lock: Lock, *, folder: str = "") -> PinnedJob:
 
     Raises: Unpinned with everything that the lock lacks.
     """
-    image = job.image if isinstance(job.image, ImageRef) else _locked_image(job.image, lock)
+    locked = lock.image(job.image) if isinstance(job.image, ImageTag) else None
+    image = job.image if isinstance(job.image, ImageRef) else (locked.image if locked is not None else None)
     revisions = [_revision(model.id, model.ref, lock) for model in job.models]
     images = (job.image,) if isinstance(job.image, ImageTag) and image is None else ()
     lacking = tuple(
@@ -116,7 +119,7 @@ def pinned(job: Job, lock: Lock, *, folder: str = "") -> PinnedJob:
         for model, revision in zip(job.models, revisions, strict=True)
         if revision is not None
     )
-    return PinnedJob(image=image, models=tuple(specs))
+    return PinnedJob(image=image, models=tuple(specs), locked=locked)
 
 
 def part_for(job: Job, lock: Lock) -> Lock:
@@ -334,11 +337,6 @@ def _wrong(number: int, what: str) -> NoReturn:
         hint="Delete the entry (a `model` line with all `file` lines below it), or the whole file, and run "
         "`gpurun lock`, which writes it anew.",
     )
-
-
-def _locked_image(ref: ImageTag, lock: Lock) -> ImageRef | None:
-    entry = lock.image(ref)
-    return entry.image if entry is not None else None
 
 
 def _revision(id: str, ref: Revision | HubRef, lock: Lock) -> Revision | None:

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from gpurun.domain.forge import GitSource, NotFetched
 from gpurun.domain.ids import CommitSha, ImageRef, RepoName, Revision, TreeSha
-from gpurun.domain.image import RegistryLogin
-from gpurun.domain.lock import ImagePin
+from gpurun.domain.image import RegistryLogin, SeenImage
+from gpurun.domain.lock import ImagePin, LockedImage
 from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
 from gpurun.domain.repository import RepoFacts
 
@@ -66,8 +66,12 @@ class Hub(Protocol):
 class Images(Protocol):
     """The registry API, without a container engine."""
 
-    async def confirm(self, image: ImageRef, *, login: RegistryLogin | None = None) -> None:
-        """Returns when the registry has exactly this digest, and shows it to that login.
+    async def confirm(
+        self, image: ImageRef, *, locked: LockedImage | None = None, login: RegistryLogin | None = None
+    ) -> SeenImage:
+        """The registry has exactly this digest, and shows it to that login.
+
+        `locked`: the entry that pins it, which may know its platforms; otherwise they are asked for.
 
         Without a login: to whom the bot is at that registry. Nothing that another login may read is remembered.
 

@@ -25,8 +25,8 @@ from gpurun.adapters.images.manifest import Manifest, platform_of_config, platfo
 from gpurun.adapters.images.reference import Place, is_loopback, place_of
 from gpurun.domain.errors import PinNotFound, RegistryUnavailable
 from gpurun.domain.ids import ImageRef
-from gpurun.domain.image import RegistryLogin
-from gpurun.domain.lock import ImagePin
+from gpurun.domain.image import RegistryLogin, SeenImage
+from gpurun.domain.lock import ImagePin, LockedImage
 from gpurun.domain.quantity import quoted
 
 TIMEOUT_S = 10.0
@@ -38,6 +38,10 @@ ERROR_MAX_BYTES = 64 * 1024
 REDIRECTS_MAX = 5
 ANSWER_TIMEOUT_S = 25.0
 """Of all requests of one `confirm` or `pin` together."""
+PLATFORMS_TIMEOUT_S = 8.0
+"""Of those that only ask for platforms."""
+PLATFORMS_KEPT = 4096
+"""Digests whose platforms are remembered; some hundred bytes each."""
 MANIFEST_TYPES = [
     ("Accept", "application/vnd.oci.image.index.v1+json"),
     ("Accept", "application/vnd.oci.image.manifest.v1+json"),
@@ -105,6 +109,8 @@ class RegistryImages:
     """Open it with `async with`. `docker_config` is docker's config.json; absent: anonymous."""
 
     def __init__(self, docker_config: Path | None = None, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        self._platforms_of: dict[str, tuple[str, ...]] = {}
+        """By digest, without who may read it: who asks has been let in before."""
         self._docker_config = docker_config or Path.home() / ".docker" / "config.json"
         self._http = httpx.AsyncClient(
             timeout=TIMEOUT_S,
@@ -126,12 +132,41 @@ class RegistryImages:
         """Lets the connections go."""
         await self._http.aclose()
 
-    async def confirm(self, image: ImageRef, *, login: RegistryLogin | None = None) -> None:
+    async def confirm(
+        self, image: ImageRef, *, locked: LockedImage | None = None, login: RegistryLogin | None = None
+    ) -> SeenImage:
         wanted = _by_digest(image, login)
         async with _answering(wanted):
-            said = await self._digest(wanted)
-        if said != image.digest:
-            raise PinNotFound(f"The registry answers {said[:80]} when asked for {image}.", pin=image)
+            said, access = await self._digest(wanted)
+            if said != image.digest:
+                raise PinNotFound(f"The registry answers {said[:80]} when asked for {image}.", pin=image)
+            known = tuple(name for name, _ in locked.pin.platforms) if locked is not None else ()
+            return SeenImage(platforms=known or await self._platforms_if_told(image.digest, wanted, access))
+
+    async def _platforms_if_told(self, digest: str, wanted: _Wanted, access: _Access) -> tuple[str, ...]:
+        """Of a digest that is there; asked for once, since digests stay. A run does not fail for want of them.
+
+        Raises: PinNotFound for what is no image.
+        """
+        if (known := self._platforms_of.get(digest)) is not None:
+            return known
+        try:
+            async with asyncio.timeout(PLATFORMS_TIMEOUT_S):
+                body, _ = await self._manifest(wanted, access)
+        except (httpx.HTTPError, PinNotFound, RegistryUnavailable, TimeoutError):
+            return ()
+        if _digest_of(body) != digest:
+            return ()
+        manifest = read_manifest(body, wanted.shown)
+        try:
+            async with asyncio.timeout(PLATFORMS_TIMEOUT_S):
+                found = await self._platforms(manifest, digest, wanted, access)
+        except (httpx.HTTPError, PinNotFound, RegistryUnavailable, TimeoutError):
+            return ()
+        if len(self._platforms_of) >= PLATFORMS_KEPT:
+            self._platforms_of.clear()
+        self._platforms_of[digest] = tuple(name for name, _ in found)
+        return self._platforms_of[digest]
 
     async def pin(self, name: str, tag: str, *, login: RegistryLogin | None = None) -> ImagePin:
         wanted = _by_tag(name, tag, login)
@@ -156,15 +191,15 @@ class RegistryImages:
         platform = platform_of_config(await self._blob(wanted, manifest.config_digest, access))
         return ((platform, digest),) if platform else ()
 
-    async def _digest(self, wanted: _Wanted) -> str:
-        """What the registry says that this manifest hashes to."""
+    async def _digest(self, wanted: _Wanted) -> tuple[str, _Access]:
+        """What the registry says that this manifest hashes to, and what it let us in with."""
         answer, access = await self._head(wanted)
         await self._require(answer, wanted, access)
         said = answer.headers.get("Docker-Content-Digest")
         if said is not None:
-            return str(said)
+            return str(said), access
         body, _ = await self._manifest(wanted, access)  # some registries leave the header out
-        return _digest_of(body)
+        return _digest_of(body), access
 
     async def _head(self, wanted: _Wanted) -> tuple[httpx.Response, _Access]:
         """HEAD of the manifest, once more with a login when the registry asks for one; and what worked.

@@ -10,8 +10,9 @@ from pydantic import SecretStr
 
 from gpurun.adapters.images import RegistryImages
 from gpurun.domain.errors import PinNotFound, RegistryUnavailable
-from gpurun.domain.ids import ImageRef
+from gpurun.domain.ids import ImageRef, ImageTag
 from gpurun.domain.image import RegistryLogin
+from gpurun.domain.lock import ImagePin, LockedImage
 from tests.fakes.registries import DockerHub, Ghcr, Ngc, OldNgc, PublicRegistry, Quay
 
 LOGIN = RegistryLogin(username="$oauthtoken", password=SecretStr("s3cret-token"))
@@ -108,10 +109,13 @@ async def test_b072_a_limit_of_docker_hub_is_no_fault_of_the_image(tmp_path):
             await images.confirm(ImageRef(f"python:3.12@{digest}"))
 
 
-async def test_a_digest_costs_no_pull_of_docker_hub(tmp_path):
+async def test_a_digest_that_is_locked_costs_no_pull_of_docker_hub(tmp_path):
     hub = DockerHub()
     digest = hub.put("library/python", "3.12", public=True)
     async with RegistryImages(tmp_path / "config.json", transport=hub.transport()) as images:
-        await images.confirm(ImageRef(f"python:3.12@{digest}"))
+        image = ImageTag("python:3.12")
+        pin = ImagePin(digest=digest, platforms=(("linux/amd64", digest),))
+        locked = LockedImage(ref=image, pin=pin, locked_on="2026-12-01")
+        await images.confirm(locked.image, locked=locked)
     manifest = f"HEAD registry-1.docker.io/v2/library/python/manifests/{digest}"
     assert hub.requests == [manifest, "GET auth.docker.io/token", manifest]
