@@ -108,7 +108,8 @@ class FakeImages:
         _raise_next(self.errors)
         if image not in self.known:
             raise PinNotFound(f"The registry has no {image}.", pin=image)
-        return SeenImage(platforms=self.platforms)
+        now = self.tags.get(str(locked.ref)) if locked is not None else None
+        return SeenImage(platforms=self.platforms, tag_points_to=now.digest if now is not None else "")
 
     async def pin(self, name: str, tag: str, *, login: RegistryLogin | None = None) -> ImagePin:
         _raise_next(self.errors)

@@ -23,3 +23,5 @@ class SeenImage:
 
     platforms: tuple[str, ...] = ()
     """`linux/arm64`, sorted; empty when nobody says."""
+    tag_points_to: str = ""
+    """`sha256:…` that the tag stands for now; empty when there is none, or nobody says."""

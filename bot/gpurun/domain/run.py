@@ -117,6 +117,8 @@ class Pins:
     image_confirmed: bool = False
     platforms: tuple[str, ...] = ()
     """That the image is for; empty when nobody says."""
+    tag_points_to: str = ""
+    """The digest that the tag of a locked image stands for now; empty when nobody says."""
     not_on: tuple[str, ...] = ()
     """Providers whose machines do not run the image."""
     models: tuple[ModelPin, ...] = ()

@@ -24,6 +24,7 @@ from gpurun.domain.errors import (
     WrongPlatform,
 )
 from gpurun.domain.folder import CONFIG_NAME, beside
+from gpurun.domain.ids import ImageTag
 from gpurun.domain.lock import Lock
 from gpurun.domain.plan import Plan
 from gpurun.domain.run import Fault, Pins, Run, RunState, Verdict
@@ -32,7 +33,15 @@ from gpurun.flow.commit import FETCH_TIMEOUT_S, fetch_commit
 from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices
 from gpurun.plan import digest as digests
 from gpurun.plan.load import load, policy_of
-from gpurun.plan.lock import LOCK_NAME, MAX_LOCK_BYTES, part_for, read_lock, require_same_files, without_files
+from gpurun.plan.lock import (
+    LOCK_NAME,
+    MAX_LOCK_BYTES,
+    moved_note,
+    part_for,
+    read_lock,
+    require_same_files,
+    without_files,
+)
 from gpurun.plan.platforms import platforms_note, require_a_machine
 from gpurun.plan.policy import changed_note, providers_of, require_allowed
 from gpurun.plan.resolve import (
@@ -116,7 +125,13 @@ class Resolver:
         )
         machines = await self._machines(run, job) if seen.platforms else {}
         not_on = require_a_machine(pin.image, seen.platforms, machines)
-        return lambda pins: replace(pins, image_confirmed=True, platforms=seen.platforms, not_on=not_on)
+        return lambda pins: replace(
+            pins,
+            image_confirmed=True,
+            platforms=seen.platforms,
+            tag_points_to=seen.tag_points_to,
+            not_on=not_on,
+        )
 
     async def _machines(self, run: Run, job: Job) -> Mapping[str, str]:
         """Platforms of the providers that the job may use, as far as they are known; empty where they are not."""
@@ -182,8 +197,9 @@ def usable(known: Mapping[str, Provider], only: Collection[str] | None) -> Mappi
     return known if only is None else {name: known[name] for name in only if name in known}
 
 
-def _notes(run: Run, plan: Plan, pins: Pins) -> tuple[str, ...]:
-    notes = [platforms_note(plan.image, pins.platforms)]
+def _notes(run: Run, job: Job, plan: Plan, pins: Pins) -> tuple[str, ...]:
+    locked = pins.lock.image(job.image) if pins.lock is not None and isinstance(job.image, ImageTag) else None
+    notes = [platforms_note(plan.image, pins.platforms), moved_note(locked, pins.tag_points_to, folder=run.folder)]
     if run.pr is not None:  # else no default branch was asked: who runs a job on a machine of theirs sets its policy
         notes.append(changed_note(_load(run.config_text).policy, policy(run), folder=run.folder))
     return tuple(note for note in notes if note)
@@ -219,7 +235,7 @@ def _planned(run: Run, job: Job, pins: Pins) -> Change:
     plan = build(repo=run.repo.name, sha=run.sha, job_name=run.job, job=job, pins=pins, folder=run.folder)
     digest, key = digests.digest(plan), digests.result_key(plan)
     kept = replace(pins, lock=pins.lock and without_files(pins.lock))
-    notes = _notes(run, plan, pins)
+    notes = _notes(run, job, plan, pins)
     return lambda row, now: replace(
         enter(row, RunState.QUEUED, now),
         pins=kept,

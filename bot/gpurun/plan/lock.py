@@ -160,6 +160,21 @@ def with_day(error: PinNotFound, entry: LockedImage | LockedModel | None, *, hin
     return error.last_held(f"on {entry.locked_on}, when `{LOCK_NAME}` pinned it", hint=hint)
 
 
+def moved_note(locked: LockedImage | None, points_to: str, *, folder: str = "") -> str:
+    """What to tell when a tag stands for something else than when it was locked; empty when it does not."""
+    if locked is None or not points_to or points_to == locked.pin.digest:
+        return ""
+    return (
+        f"{locked.ref} points to {_short(points_to)} now; this run used the lock's {_short(locked.pin.digest)} of "
+        f"{locked.locked_on}. {lock_upgraded(folder)}"
+    )
+
+
+def _short(digest: str) -> str:
+    """Enough to recognise it by, as `gpurun lock` shows it."""
+    return digest[: len("sha256:") + 12]
+
+
 def write_lock(lock: Lock) -> str:
     """The text of the file. `read_lock` gives the same lock again, sorted."""
     return "".join(f"{json.dumps(entry, ensure_ascii=False)}\n" for entry in _entries(lock))

@@ -71,7 +71,8 @@ class Images(Protocol):
     ) -> SeenImage:
         """The registry has exactly this digest, and shows it to that login.
 
-        `locked`: the entry that pins it, which may know its platforms; otherwise they are asked for.
+        `locked`: the entry that pins it, which may know its platforms; otherwise they are asked for. Where its tag
+        points to now is asked for beside, in one request.
 
         Without a login: to whom the bot is at that registry. Nothing that another login may read is remembered.
 

@@ -21,10 +21,10 @@ import msgspec
 
 from gpurun.adapters.images.answers import at_most, raise_for, stay_on_https, to_a_port
 from gpurun.adapters.images.login import Challenge, challenge_of, credentials
-from gpurun.adapters.images.manifest import Manifest, platform_of_config, platforms_of_index, read_manifest
+from gpurun.adapters.images.manifest import DIGEST, Manifest, platform_of_config, platforms_of_index, read_manifest
 from gpurun.adapters.images.reference import Place, is_loopback, place_of
 from gpurun.domain.errors import PinNotFound, RegistryUnavailable
-from gpurun.domain.ids import ImageRef
+from gpurun.domain.ids import ImageRef, ImageTag
 from gpurun.domain.image import RegistryLogin, SeenImage
 from gpurun.domain.lock import ImagePin, LockedImage
 from gpurun.domain.quantity import quoted
@@ -40,6 +40,8 @@ ANSWER_TIMEOUT_S = 25.0
 """Of all requests of one `confirm` or `pin` together."""
 PLATFORMS_TIMEOUT_S = 8.0
 """Of those that only ask for platforms."""
+TAG_TIMEOUT_S = 3.0
+"""To say where a tag points to, which is only told to people."""
 PLATFORMS_KEPT = 4096
 """Digests whose platforms are remembered; some hundred bytes each."""
 MANIFEST_TYPES = [
@@ -141,7 +143,9 @@ class RegistryImages:
             if said != image.digest:
                 raise PinNotFound(f"The registry answers {said[:80]} when asked for {image}.", pin=image)
             known = tuple(name for name, _ in locked.pin.platforms) if locked is not None else ()
-            return SeenImage(platforms=known or await self._platforms_if_told(image.digest, wanted, access))
+            platforms = known or await self._platforms_if_told(image.digest, wanted, access)
+            now = "" if locked is None else await self._tag_if_told(locked.ref, login, access)
+            return SeenImage(platforms=platforms, tag_points_to=now)
 
     async def _platforms_if_told(self, digest: str, wanted: _Wanted, access: _Access) -> tuple[str, ...]:
         """Of a digest that is there; asked for once, since digests stay. A run does not fail for want of them.
@@ -179,6 +183,17 @@ class RegistryImages:
                 raise PinNotFound(f"The registry says that {wanted.shown} is {said[:80]!r}, but it sends {digest}.")
             platforms = await self._platforms(read_manifest(body, wanted.shown), digest, wanted, access)
         return ImagePin(digest=digest, platforms=platforms)
+
+    async def _tag_if_told(self, ref: ImageTag, login: RegistryLogin | None, access: _Access) -> str:
+        """What the registry says in one request; nobody waits long for it, and no answer is no failure."""
+        wanted = _by_tag(ref.name, ref.tag, login)
+        try:
+            async with asyncio.timeout(TAG_TIMEOUT_S):
+                answer = await self._http.head(wanted.manifest_url, headers=access.headers)
+        except (httpx.HTTPError, PinNotFound, TimeoutError):
+            return ""
+        said = answer.headers.get("Docker-Content-Digest", "") if answer.status_code == 200 else ""
+        return said if DIGEST.fullmatch(said) else ""
 
     async def _platforms(
         self, manifest: Manifest, digest: str, wanted: _Wanted, access: _Access

@@ -118,4 +118,5 @@ async def test_a_digest_that_is_locked_costs_no_pull_of_docker_hub(tmp_path):
         locked = LockedImage(ref=image, pin=pin, locked_on="2026-12-01")
         await images.confirm(locked.image, locked=locked)
     manifest = f"HEAD registry-1.docker.io/v2/library/python/manifests/{digest}"
-    assert hub.requests == [manifest, "GET auth.docker.io/token", manifest]
+    tag = "HEAD registry-1.docker.io/v2/library/python/manifests/3.12"
+    assert hub.requests == [manifest, "GET auth.docker.io/token", manifest, tag]

@@ -489,6 +489,7 @@ async def test_a_digest_of_a_single_image_has_the_platform_of_its_configuration(
 
 
 async def test_what_the_lock_knows_is_not_asked_for(web, images):
+    web.head(TAGGED).mock(return_value=httpx.Response(404))
     body = single()
     image = ImageRef(f"ghcr.io/org/app@{digest_of(body)}")
     web.head(url__regex=digest_of(body) + "$").mock(
@@ -515,3 +516,47 @@ async def test_a_digest_of_what_is_no_image_is_refused(web, images):
     image, _ = there(web, b'{"schemaVersion": 1, "fsLayers": []}')
     with pytest.raises(PinNotFound, match="no image in a format"):
         await images.confirm(image)
+
+
+# --- where the tag of a locked image points to now
+
+
+def locked(web):
+    """An image with a platform, pinned by the lock."""
+    image, _ = there_without_get(web)
+    pin = ImagePin(digest=image.digest, platforms=(("linux/amd64", image.digest),))
+    return LockedImage(ref=ImageTag("ghcr.io/org/app:1.2"), pin=pin, locked_on="2026-12-01")
+
+
+def there_without_get(web):
+    digest = digest_of(single())
+    route = web.head(f"https://ghcr.io/v2/org/app/manifests/{digest}").mock(
+        return_value=httpx.Response(200, headers={"Docker-Content-Digest": digest})
+    )
+    return ImageRef(f"ghcr.io/org/app:1.2@{digest}"), route
+
+
+async def test_b102_where_the_tag_of_a_locked_image_points_to_costs_one_request(web, images):
+    entry = locked(web)
+    other = "sha256:" + "b" * 64
+    web.head(TAGGED).mock(return_value=httpx.Response(200, headers={"Docker-Content-Digest": other}))
+    assert (await images.confirm(entry.image, locked=entry)).tag_points_to == other
+    assert len(web.calls) == 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        httpx.Response(404),
+        httpx.Response(401),
+        httpx.Response(429),
+        httpx.Response(200),
+        httpx.Response(200, headers={"Docker-Content-Digest": "latest`\n# odd"}),
+        httpx.ConnectTimeout("x"),
+        httpx.Response(307, headers={"Location": "http://127.0.0.1:1/"}),
+    ],
+)
+async def test_b102_a_registry_that_does_not_say_where_a_tag_points_to_is_no_failure(web, images, answer):
+    entry = locked(web)
+    web.head(TAGGED).mock(side_effect=[answer])
+    assert (await images.confirm(entry.image, locked=entry)).tag_points_to == ""
