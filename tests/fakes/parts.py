@@ -100,11 +100,14 @@ class FakeImages:
     """By `name:tag`."""
     platforms: tuple[str, ...] = ("linux/amd64",)
     """Of every image."""
+    logins: list[RegistryLogin | None] = field(default_factory=list)
+    """Who asked."""
     errors: list[GpurunError] = field(default_factory=list)
 
     async def confirm(
         self, image: ImageRef, *, locked: LockedImage | None = None, login: RegistryLogin | None = None
     ) -> SeenImage:
+        self.logins.append(login)
         _raise_next(self.errors)
         if image not in self.known:
             raise PinNotFound(f"The registry has no {image}.", pin=image)

@@ -30,6 +30,7 @@ from gpurun.domain.plan import Plan
 from gpurun.domain.run import Fault, Pins, Run, RunState, Verdict
 from gpurun.flow import edges, failpoints
 from gpurun.flow.commit import FETCH_TIMEOUT_S, fetch_commit
+from gpurun.flow.login import login_of
 from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices
 from gpurun.plan import digest as digests
 from gpurun.plan.load import load, policy_of
@@ -117,10 +118,13 @@ class Resolver:
                 assert_never(pin)
 
     async def _confirm(self, run: Run, job: Job, pin: ConfirmImage) -> Pinned:
-        """The image is there, and for machines on which the job may run. Raises: PinNotFound, WrongPlatform."""
+        """The image is there, and for machines on which the job may run. Raises: PinNotFound, SecretUnavailable,
+        WrongPlatform.
+        """
+        login = await login_of(self._s, run, job, failpoints.RUN_LOGIN)
         seen = await edges.call(
             failpoints.RUN_IMAGE,
-            lambda: self._s.images.confirm(pin.image, locked=pin.locked),
+            lambda: self._s.images.confirm(pin.image, locked=pin.locked, login=login),
             timeout_s=CALL_TIMEOUT_S,
         )
         machines = await self._machines(run, job) if seen.platforms else {}

@@ -66,7 +66,8 @@ def _no_access(shown: str, username: str) -> PinNotFound:
         )
     return PinNotFound(
         f"The registry has no image {shown}, or does not show it without a login.",
-        hint="Check the name, or log the bot's machine in with `docker login`.",
+        hint="Check the name; or name a login, `registry: {username: …, password: SECRET_NAME}`, or use `docker login` "
+        "where the bot is.",
         pin=shown,
     )
 
