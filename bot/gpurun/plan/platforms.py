@@ -19,7 +19,7 @@ def require_a_machine(image: ImageRef, platforms: Sequence[str], machines: Mappi
     wrong = {name: own for name, own in machines.items() if platforms and own and not runs_one_of(own, platforms)}
     if machines and len(wrong) == len(machines):
         wanted = _and(sorted(set(wrong.values())))
-        where = _and([f"{name} is {own}" for name, own in wrong.items()])
+        where = _and([f"{name} runs {own}" for name, own in wrong.items()])
         raise WrongPlatform(
             f"The image {image.name} is for {_and(platforms)}, and {where}: it would not start there.",
             hint=f"Build it for {wanted} too, or name another image.",

@@ -49,7 +49,7 @@ async def test_an_image_for_another_architecture_names_both(world):
     await ran(world)
     run = await world.expect(Verdict.REFUSED, "platform")
     assert run.detail == (
-        f"The image {IMAGE.name} is for linux/arm64 and linux/arm/v7, and fake is linux/amd64: it would not start "
+        f"The image {IMAGE.name} is for linux/arm64 and linux/arm/v7, and fake runs linux/amd64: it would not start "
         "there. Build it for linux/amd64 too, or name another image."
     )
     assert not world.cloud.book
