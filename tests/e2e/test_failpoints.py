@@ -21,6 +21,7 @@ from gpurun.domain.ids import HubRef, Revision
 from gpurun.domain.lock import Lock, LockedFile, LockedModel
 from gpurun.flow import failpoints
 from gpurun.plan.lock import write_lock
+from tests.e2e.test_secrets import set_secret
 from tests.fakes.github import Submodule
 from tests.fakes.github.lfs_http import keep
 from tests.fakes.hub.state import object_id
@@ -65,11 +66,27 @@ STORIES: dict[str, tuple[str, ...]] = {
         *IDLE,
         *both("intake.comment", "intake.pull_request", "intake.permission", "intake.config", "intake.policy"),
         *both("intake.changed_files", "intake.files", "intake.commit"),
-        *both("run.merge", "run.git_source", "run.git_fetch", "run.lock", "run.image", "run.model"),
+        *both(
+            "run.merge",
+            "run.git_source",
+            "run.git_fetch",
+            "run.lock",
+            "run.image",
+            "run.login",
+            "run.platform",
+            "run.model",
+        ),
         *both("run.history_source", "run.history_fetch"),
         *both("run.submodule_source", "run.submodule_fetch", "run.lfs_source", "run.lfs_fetch"),
         *both("run.pin", "run.offers", "run.settle"),
-        *both("attempt.uplink_open", "attempt.prepare", "attempt.settle", "attempt.destroy", "attempt.uplink_close"),
+        *both(
+            "attempt.uplink_open",
+            "attempt.login",
+            "attempt.prepare",
+            "attempt.settle",
+            "attempt.destroy",
+            "attempt.uplink_close",
+        ),
         "attempt.send_create.before",
         *both("publish.turn", "publish.announce", "publish.commit", "publish.react"),
         *both("publish.create_check", "publish.create_comment"),
@@ -172,8 +189,10 @@ async def test_the_whole_way_of_a_run(world: World, deaths: Deaths):
     locked = LockedModel(
         id="acme/tiny", ref=HubRef("main"), revision=Revision(str(revision)), locked_on="2026-12-01", files=files
     )
-    job = {"image": world.image, "run": f"{there} && {say}", "models": [{"id": "acme/tiny"}]}
+    login = {"username": "ci", "password": "APP_KEY"}
+    job = {"image": world.image, "registry": login, "run": f"{there} && {say}", "models": [{"id": "acme/tiny"}]}
     job |= {"checkout": {"submodules": "fetch", "lfs": "fetch", "git": "true", "ref": "merge"}}
+    set_secret(world)
     world.files(
         {
             **source,

@@ -19,7 +19,8 @@ from gpurun.domain.forge import (
     RepoRef,
 )
 from gpurun.domain.ids import BranchName, CommitSha, ImageRef, RepoName, Revision, TreeSha
-from gpurun.domain.lock import ImagePin
+from gpurun.domain.image import RegistryLogin, SeenImage
+from gpurun.domain.lock import ImagePin, LockedImage
 from gpurun.domain.offer import Uplink
 from gpurun.domain.plan import HubKind, ModelFile, ModelPin, ModelSpec
 from gpurun.domain.repository import RepoFacts
@@ -145,14 +146,23 @@ class FakeImages:
     known: set[ImageRef] = field(default_factory=set)
     tags: dict[str, ImagePin] = field(default_factory=dict)
     """By `name:tag`."""
+    platforms: tuple[str, ...] = ("linux/amd64",)
+    """Of every image."""
+    logins: list[RegistryLogin | None] = field(default_factory=list)
+    """Who asked."""
     errors: list[GpurunError] = field(default_factory=list)
 
-    async def confirm(self, image: ImageRef) -> None:
+    async def confirm(
+        self, image: ImageRef, *, locked: LockedImage | None = None, login: RegistryLogin | None = None
+    ) -> SeenImage:
+        self.logins.append(login)
         _raise_next(self.errors)
         if image not in self.known:
             raise PinNotFound(f"The registry has no {image}.", pin=image)
+        now = self.tags.get(str(locked.ref)) if locked is not None else None
+        return SeenImage(platforms=self.platforms, tag_points_to=now.digest if now is not None else "")
 
-    async def pin(self, name: str, tag: str) -> ImagePin:
+    async def pin(self, name: str, tag: str, *, login: RegistryLogin | None = None) -> ImagePin:
         _raise_next(self.errors)
         try:
             return self.tags[f"{name}:{tag}"]

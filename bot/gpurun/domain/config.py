@@ -37,6 +37,7 @@ from gpurun.domain.config_values import (
     SOURCE_REF,
     TARGET,
     TEXT,
+    USERNAME,
     VERSION,
     WORKDIR,
 )
@@ -159,6 +160,16 @@ class LimitKeys(Part, place="limits"):
     `kind`. A command that does not end at SIGTERM gets 20 s more."""
 
 
+class RegistryKeys(Part, place="registry"):
+    """The login for the job's image at its registry. The job does not get it."""
+
+    username: str = key(USERNAME, examples=["ci-bot", "$oauthtoken"])
+    """Required. Of a person or robot. At nvcr.io it is `$oauthtoken`; ghcr.io takes any name with a token."""
+    password: str = key(SECRET_NAME, examples=["REGISTRY_TOKEN"])
+    """Required. The name of the secret with the password or token: `gpurun secret set` on the server, `.env` for
+    `gpurun run` and `gpurun lock`, which take Docker's own login when it is not there."""
+
+
 class TriggerKeys(Part, place="trigger"):
     """What starts the job."""
 
@@ -184,6 +195,8 @@ class JobKeys(Part, place="job"):
         IMAGE, default=None, examples=["ghcr.io/org/app:1.2", "ghcr.io/org/app@sha256:…"]
     )
     """Required. The container image: by digest, or by a tag that `.gpurun.lock` pins."""
+    registry: RegistryKeys | None = key(RegistryKeys, default=None)
+    """The login for a private image. Without it: what the machine of the bot is logged in with."""
     setup: str = key(TEXT, default="", examples=["pip install -e ."])
     """Shell text that runs before `run`, timed apart."""
     run: str | None = key(SHELL, default=None, examples=["python -m app.smoke --seed 0"])
@@ -308,6 +321,12 @@ class Job(JobKeys):
     def from_hub(self) -> tuple[tuple[HubKind, ModelKeys], ...]:
         """Models, then data sets, in the order of the file."""
         return (*(("model", keys) for keys in self.models), *(("dataset", keys) for keys in self.datasets))
+
+    @property
+    def all_secrets(self) -> tuple[str, ...]:
+        """Names of those that the job or its image needs, each once."""
+        image = () if self.registry is None else (self.registry.password,)
+        return tuple(dict.fromkeys((*self.secrets, *image)))
 
     def skipped(self) -> frozenset[Extra]:
         """What the commit points to and the job does without."""

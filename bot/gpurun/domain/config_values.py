@@ -114,6 +114,12 @@ def _secret_name(text: str) -> str:
     return text
 
 
+def _username(text: str) -> str:
+    if not re.fullmatch(r"[^\x00-\x20\x7f:]{1,255}", text):
+        raise ValueError(f"{quoted(text)} is no user of a registry. Write the name alone, without spaces and ':'")
+    return text
+
+
 def _env_value(text: str) -> str:
     if len(text.encode()) > MAX_ENV_VALUE_BYTES:
         raise ValueError(f"is longer than {MAX_ENV_VALUE_BYTES // 1024} KiB")
@@ -244,6 +250,7 @@ SIZE = Value(size_mib, {"pattern": f"^{_A_SIZE}$", "type": "string"})
 SOURCE_REF = Value(_source_ref, {"enum": ["head", "merge"], "type": "string"})
 FETCH_OR_SKIP = Value(_fetch_or_skip, {"enum": ["fetch", "skip"], "type": "string"})
 SECRET_NAME = Value(_secret_name, {**_NO_RESERVED_ENV, "pattern": f"^{NAME_IN_CAPITALS}$", "type": "string"})
+USERNAME = Value(_username, _any_text(pattern=r"^[^\s:]+$", maxLength=255))
 WORKDIR = Value(_workdir, _any_text(pattern=r"^(?![/~])[^\\]+$"))
 GLOB = Value(_glob, _any_text(maxLength=MAX_GLOB_CHARS, pattern=r"^\S+$"))
 FILES_PATTERN = Value(_files_pattern, _any_text(maxLength=MAX_GLOB_CHARS, pattern=r"^[^/].*$"))

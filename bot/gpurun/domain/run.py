@@ -116,6 +116,12 @@ class Pins:
     lock: Lock | None = None
     """The entries of `.gpurun.lock` that the job needs; None before it was read, or when the file pins everything."""
     image_confirmed: bool = False
+    platforms: tuple[str, ...] = ()
+    """That the image is for; empty when nobody says."""
+    tag_points_to: str = ""
+    """The digest that the tag of a locked image stands for now; empty when nobody says."""
+    not_on: tuple[str, ...] = ()
+    """Providers whose machines do not run the image."""
     models: tuple[ModelPin, ...] = ()
     """In the order of the job's `models`."""
     merge: Merge | None = None

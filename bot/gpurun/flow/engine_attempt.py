@@ -11,11 +11,22 @@ import structlog
 from anyio import to_thread
 from pydantic import SecretStr
 
-from gpurun.domain.errors import Bug, CreateUnknown, GpurunError, NotYetDestroyed, ProviderRefused, Refused, Transient
+from gpurun.domain.errors import (
+    Bug,
+    CreateUnknown,
+    GpurunError,
+    NotYetDestroyed,
+    ProviderRefused,
+    Refused,
+    SecretUnavailable,
+    Transient,
+)
 from gpurun.domain.offer import Launch, Preparation, Uplink
 from gpurun.domain.run import Attempt, AttemptState, AuditEntry, Run, RunState, Stray, StrayState
 from gpurun.domain.stream import StreamName
 from gpurun.flow import edges, failpoints
+from gpurun.flow.login import login_of
+from gpurun.flow.planning import job_of
 from gpurun.flow.services import CALL_TIMEOUT_S, MOVES, EngineServices, engine_audit
 from gpurun.flow.worker import go_on, if_mine, still_mine
 from gpurun.ports.provider import Prepares
@@ -226,7 +237,13 @@ class AttemptSteps:
     ) -> AttemptFacts:
         """Prepares, and when all is ready wins the CAS and calls create: the only place that does."""
         launch = await self._launch(attempt, run)
-        facts = replace(facts, prepared=await self._prepare(attempt, launch))
+        try:
+            login = await login_of(self._s, run, job_of(run), failpoints.ATTEMPT_LOGIN)
+        except SecretUnavailable as lost:  # since planning
+            facts = replace(facts, prepared=Rejected("auth", str(lost)))
+        else:
+            launch = replace(launch, login=login)
+            facts = replace(facts, prepared=await self._prepare(attempt, launch))
         match decide_attempt(attempt, run, facts, now):
             case SendCreate():
                 pass

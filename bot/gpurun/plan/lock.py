@@ -10,7 +10,7 @@ import json
 import re
 import shlex
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from gpurun.domain.config import MAIN, Job, ModelKeys
@@ -71,6 +71,8 @@ class PinnedJob:
     image: ImageRef
     models: tuple[ModelSpec, ...]
     """In the order of the file."""
+    locked: LockedImage | None = field(compare=False)
+    """The entry that pins the image; None when the file does. It says how it came to be pinned, not what."""
 
 
 def path_told(path: str) -> str:
@@ -115,7 +117,8 @@ def pinned(job: Job, lock: Lock, *, folder: str = "") -> PinnedJob:
 
     Raises: Unpinned with everything that the lock lacks.
     """
-    image = job.image if isinstance(job.image, ImageRef) else _locked_image(job.image, lock)
+    locked = lock.image(job.image) if isinstance(job.image, ImageTag) else None
+    image = job.image if isinstance(job.image, ImageRef) else (locked.image if locked is not None else None)
     wanted = job.from_hub
     revisions = [_revision(kind, keys, lock) for kind, keys in wanted]
     images = (job.image,) if isinstance(job.image, ImageTag) and image is None else ()
@@ -139,7 +142,7 @@ def pinned(job: Job, lock: Lock, *, folder: str = "") -> PinnedJob:
         for (kind, keys), revision in zip(wanted, revisions, strict=True)
         if revision is not None
     )
-    return PinnedJob(image=image, models=tuple(specs))
+    return PinnedJob(image=image, models=tuple(specs), locked=locked)
 
 
 def _refs(kind: HubKind, keys: ModelKeys, wanted: Collection[tuple[HubKind, ModelKeys]]) -> tuple[str, ...]:
@@ -192,6 +195,21 @@ def with_day(error: PinNotFound, entry: LockedImage | LockedModel | None, *, hin
     if entry is None or not error.pin:
         return error
     return error.last_held(f"on {entry.locked_on}, when `{LOCK_NAME}` pinned it", hint=hint)
+
+
+def moved_note(locked: LockedImage | None, points_to: str, *, folder: str = "") -> str:
+    """What to tell when a tag stands for something else than when it was locked; empty when it does not."""
+    if locked is None or not points_to or points_to == locked.pin.digest:
+        return ""
+    return (
+        f"{locked.ref} points to {_short(points_to)} now; this run used the lock's {_short(locked.pin.digest)} of "
+        f"{locked.locked_on}. {lock_upgraded(folder)}"
+    )
+
+
+def _short(digest: str) -> str:
+    """Enough to recognise it by, as `gpurun lock` shows it."""
+    return digest[: len("sha256:") + 12]
 
 
 def write_lock(lock: Lock) -> str:
@@ -370,11 +388,6 @@ def _wrong(number: int, what: str) -> NoReturn:
         hint="Delete the entry (a `model` line with all `file` lines below it), or the whole file, and run "
         "`gpurun lock`, which writes it anew.",
     )
-
-
-def _locked_image(ref: ImageTag, lock: Lock) -> ImageRef | None:
-    entry = lock.image(ref)
-    return entry.image if entry is not None else None
 
 
 def _revision(kind: HubKind, keys: ModelKeys, lock: Lock) -> Revision | None:

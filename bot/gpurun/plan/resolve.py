@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from gpurun.domain.config import Job
 from gpurun.domain.errors import Bug, PinNotFound
 from gpurun.domain.ids import CommitSha, ImageRef, JobName, RepoName
-from gpurun.domain.lock import Lock
+from gpurun.domain.lock import Lock, LockedImage
 from gpurun.domain.plan import ModelSpec, Plan
 from gpurun.domain.quantity import quoted
 from gpurun.domain.run import Pins
@@ -71,6 +71,8 @@ class ConfirmImage:
     """The registry must have this digest."""
 
     image: ImageRef
+    locked: LockedImage | None = None
+    """The entry that says so; None when the file does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ def missing_pins(job: Job, pins: Pins, *, folder: str = "") -> tuple[Pin, ...]:
         return (*missing, ReadLock())
     wanted = pinned(job, pins.lock or Lock(), folder=folder)
     if not pins.image_confirmed:
-        missing.append(ConfirmImage(wanted.image))
+        missing.append(ConfirmImage(wanted.image, wanted.locked))
     if len(pins.models) < len(wanted.models):
         missing.append(ResolveModel(wanted.models[len(pins.models)]))
     return tuple(missing)
@@ -105,9 +107,8 @@ def missing_pins(job: Job, pins: Pins, *, folder: str = "") -> tuple[Pin, ...]:
 def told_with_day(error: PinNotFound, pin: Pin, lock: Lock, *, folder: str = "") -> PinNotFound:
     """A pin of the lock in that folder that does not hold any more, with the day on which it did."""
     match pin:
-        case ConfirmImage(image):
-            image_entry = next((one for one in lock.images if one.image == image), None)
-            return with_day(error, image_entry, hint=lock_upgraded(folder))
+        case ConfirmImage(_, locked):
+            return with_day(error, locked, hint=lock_upgraded(folder))
         case ResolveModel(spec):
             wanted = spec.kind, spec.id, spec.revision
             entry = next((one for one in lock.models if (one.kind, one.id, one.revision) == wanted), None)

@@ -8,7 +8,8 @@ from typing import Protocol
 
 from gpurun.domain.forge import Extra, GitSource
 from gpurun.domain.ids import CommitSha, ImageRef, RepoName, Revision
-from gpurun.domain.lock import ImagePin
+from gpurun.domain.image import RegistryLogin, SeenImage
+from gpurun.domain.lock import ImagePin, LockedImage
 from gpurun.domain.plan import HubKind, ModelFile, ModelPin, ModelSpec
 from gpurun.domain.repository import RepoFacts
 from gpurun.domain.source import Fetched, GitTag, ModuleUrl, Submodule
@@ -124,14 +125,21 @@ class Hub(Protocol):
 class Images(Protocol):
     """The registry API, without a container engine."""
 
-    async def confirm(self, image: ImageRef) -> None:
-        """Returns when the registry has exactly this digest.
+    async def confirm(
+        self, image: ImageRef, *, locked: LockedImage | None = None, login: RegistryLogin | None = None
+    ) -> SeenImage:
+        """The registry has exactly this digest, and shows it to that login.
 
-        Raises: PinNotFound (no such manifest, or no access), RegistryUnavailable.
+        `locked`: the entry that pins it, which may know its platforms; otherwise they are asked for. Where its tag
+        points to now is asked for beside, in one request.
+
+        Without a login: to whom the bot is at that registry. Nothing that another login may read is remembered.
+
+        Raises: PinNotFound (no such manifest, no access, or a login that is refused), RegistryUnavailable.
         """
         ...
 
-    async def pin(self, name: str, tag: str) -> ImagePin:
+    async def pin(self, name: str, tag: str, *, login: RegistryLogin | None = None) -> ImagePin:
         """What the tag of `ghcr.io/org/app` points to now, hashed from the bytes that came.
 
         Attestations, which no engine runs, are not among its platforms. Engines take the first of two manifests for

@@ -425,8 +425,8 @@ def test_explain_quotes_the_line_with_a_caret():
 .gpurun.yml:6:5: unknown key `comand`; did you mean `run`?
 6 |     comand: x
   |     ^
-Allowed here: `kind`, `trigger`, `image`, `setup`, `run`, `workdir`, `env`, `secrets`, `models`, `datasets`, \
-`resources`, `providers`, `limits`, `retry`, `checkout`, `artifacts`.\
+Allowed here: `kind`, `trigger`, `image`, `registry`, `setup`, `run`, `workdir`, `env`, `secrets`, `models`, \
+`datasets`, `resources`, `providers`, `limits`, `retry`, `checkout`, `artifacts`.\
 """
     )
 
@@ -792,3 +792,36 @@ def test_the_first_fault_knows_the_others():
     with pytest.raises(ConfigError) as caught:
         load(HEAD + "    comand: x\n    kind: y\n")
     assert [fault.line for fault in caught.value.others] == [7]
+
+
+@pytest.mark.parametrize("username", ["ci", "$oauthtoken", "org+robot", "AWS", "42"])
+def test_the_login_of_a_registry(username):
+    read = load(HEAD + f"    registry: {{username: {username}, password: TOKEN}}\n").jobs["smoke"]
+    assert read.registry is not None
+    assert (read.registry.username, read.registry.password) == (username, "TOKEN")
+    assert read.all_secrets == ("TOKEN",)
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ("{username: 'a b', password: TOKEN}", "'a b' is no user of a registry"),
+        ("{username: 'a:b', password: TOKEN}", "'a:b' is no user of a registry"),
+        ("{username: ci, password: not a name}", "cannot be the name of a secret"),
+        ("{username: ci}", "password"),
+        ("{password: TOKEN}", "username"),
+        ("{username: ci, password: TOKEN, host: ghcr.io}", "unknown key"),
+        ("TOKEN", "registry"),
+    ],
+)
+def test_odd_logins_are_refused(keys, told):
+    assert told in refused(HEAD + f"    registry: {keys}\n")
+
+
+def test_the_login_of_a_job_replaces_that_of_the_defaults():
+    defaults = "defaults: {registry: {username: one, password: ONE}}\n"
+    both = load(defaults + HEAD + "    registry: {username: two, password: TWO}\n").jobs["smoke"]
+    assert both.registry == load(HEAD + "    registry: {username: two, password: TWO}\n").jobs["smoke"].registry
+    only = load(defaults + HEAD).jobs["smoke"]
+    assert only.registry is not None
+    assert only.registry.password == "ONE"

@@ -198,3 +198,9 @@ def test_the_file_lists_of_a_job_are_short_enough_for_a_row_and_for_the_agent():
     fits = tuple(replace(model, files=many[:4_000]) for model in models)
     told = sum(len(f"0\0{f.size}\0{f.sha256}\0{f.etag}\0{f.path}") for m in plan(FULL, fits).models for f in m.files)
     assert told < MAX_LISTED_BYTES
+
+
+def test_who_reads_the_image_is_no_part_of_a_plan():
+    """As with the provider: the bytes are the same."""
+    text = LEAST + "    registry: {username: ci, password: REGISTRY_TOKEN}\n"
+    assert plan(text) == GOLDEN["least"]
