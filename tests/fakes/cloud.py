@@ -228,3 +228,15 @@ def _error(fault: Fault) -> Exception:
         "invalid": lambda: ProviderRefused("400 Bad Request", kind="invalid"),
     }
     return made[fault]()
+
+
+@dataclass
+class Machines(FakeCloud):
+    """Says what they are."""
+
+    says: str | Exception = "linux/amd64"
+
+    async def platform(self) -> str:
+        if isinstance(self.says, Exception):
+            raise self.says
+        return self.says

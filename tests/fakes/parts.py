@@ -117,7 +117,7 @@ class FakeHub:
         if files is None:
             raise PinNotFound(f"The hub has no {spec.id} at {spec.revision}.", pin=f"{spec.id} at {spec.revision}")
         wanted = tuple(file for file in files if spec.wants(file.path))
-        if not wanted:
+        if files and not wanted:
             raise NothingIncluded(f"`include` and `exclude` leave none of the {len(files)} files of {spec.id}.")
         return spec.with_files(wanted)
 

@@ -238,7 +238,13 @@ class AttemptSteps:
         """Prepares, and when all is ready wins the CAS and calls create: the only place that does."""
         launch = await self._launch(attempt, run)
         try:
-            login = await login_of(self._s, run, job_of(run), failpoints.ATTEMPT_LOGIN)
+            login = await login_of(
+                run,
+                job_of(run),
+                lambda name: edges.call(
+                    failpoints.ATTEMPT_LOGIN, lambda: self._s.vault.own_use(run.repo, name), timeout_s=CALL_TIMEOUT_S
+                ),
+            )
         except SecretUnavailable as lost:  # since planning
             facts = replace(facts, prepared=Rejected("auth", str(lost)))
         else:

@@ -157,7 +157,13 @@ class Resolver:
         """The image is there, and for machines on which the job may run. Raises: PinNotFound, SecretUnavailable,
         WrongPlatform.
         """
-        login = await login_of(self._s, run, job, failpoints.RUN_LOGIN)
+        login = await login_of(
+            run,
+            job,
+            lambda name: edges.call(
+                failpoints.RUN_LOGIN, lambda: self._s.vault.own_use(run.repo, name), timeout_s=CALL_TIMEOUT_S
+            ),
+        )
         seen = await edges.call(
             failpoints.RUN_IMAGE,
             lambda: self._s.images.confirm(pin.image, locked=pin.locked, login=login),

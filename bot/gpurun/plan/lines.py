@@ -15,7 +15,7 @@ def at_include(error: NothingIncluded, spec: ModelSpec, file: str | bytes | None
     """The error at the patterns of that model. The file is a good one that has the job."""
     at = _patterns(spec, _entries(tree(file), job, f"{spec.kind}s"))
     return ConfigError(
-        f"{error.message[:-1]}",
+        error.message,
         line=at.line if at else 1,
         column=at.column if at else 1,
         hint="Write patterns that match files of the repository, or delete the key for all of them.",

@@ -189,9 +189,9 @@ async def test_pins_are_resolved_side_by_side_and_what_went_well_stays(world):
         await meet(0, 1)
         return await fetch(*words, **more)
 
-    async def meeting_confirm(image):
+    async def meeting_confirm(*words, **more):
         await meet(1, 0)
-        await confirm(image)
+        return await confirm(*words, **more)
 
     world.git.fetch, world.images.confirm = meeting_fetch, meeting_confirm
     world.images.errors = [RegistryUnavailable("429")]

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import SecretStr
 
-from gpurun.domain.ids import HubRef, Revision
+from gpurun.adapters.secrets import MemorySecrets
+from gpurun.adapters.vault import GivenVault
+from gpurun.domain.forge import PullRequest
+from gpurun.domain.ids import BranchName, CommitSha, HubRef, Revision
 from gpurun.domain.lock import Lock, LockedFile, LockedModel
 from gpurun.domain.plan import ModelFile
 from gpurun.domain.run import Phase, Verdict
+from gpurun.domain.source import Gitlink
 from gpurun.flow import failpoints
 from gpurun.plan.lock import write_lock
-from tests.fakes.cloud import SlowCloud, SmallCloud
+from tests.fakes.cloud import Machines, SlowCloud, SmallCloud
 from tests.fakes.parts import Script
+from tests.fakes.rows import SHA, TREE
 from tests.fakes.world import CONFIG, World
 
 NEVER_CLAIMS = Script(claims=False)
 REVISION = Revision("d" * 40)
 WITH_MODEL = CONFIG.replace("    limits:", f"    models:\n      - {{id: org/a, revision: {REVISION}}}\n    limits:")
+MERGE, MODULE = CommitSha("e" * 40), CommitSha("f" * 40)
+MERGEABLE = PullRequest(
+    number=1, open=True, draft=False, head_sha=SHA, head_repo="octo/app", base_sha=CommitSha("9" * 40), base_ref="main",
+    author="ada", title="t", default_branch=BranchName("main"), mergeable=True, merge_sha=MERGE,
+)  # fmt: skip
+VENDOR = Gitlink(path="vendor", name="octo/vendor", url="../vendor.git", commit=MODULE)
 ENGINE_EDGES = [
     name for name in failpoints.names() if name.split(".")[0] in ("worker", "run", "attempt", "observe", "stray")
 ]
@@ -57,7 +69,16 @@ def file_for(name):
     """What the run's commit has: a look at the tree is taken where there is none, and the lock read for a name."""
     if name.startswith("run.look"):
         return None
-    return WITH_MODEL.replace(REVISION, "main") if name.startswith("run.lock") else WITH_MODEL
+    match name.split(".")[:2]:
+        case ["run", "lock"]:
+            return WITH_MODEL.replace(REVISION, "main")
+        case [_, "login"]:
+            return WITH_MODEL.replace("    run:", "    registry: {username: ci, password: REGISTRY_TOKEN}\n    run:")
+        case ["run", edge] if edge.partition("_")[0] in ("merge", "submodule", "history", "lfs"):
+            wanted = "{ref: merge, submodules: fetch, lfs: fetch, git: true}"
+            return WITH_MODEL.replace("    run:", f"    checkout: {wanted}\n    run:")
+        case _:
+            return WITH_MODEL
 
 
 async def lead_past(world, name):
@@ -73,6 +94,16 @@ async def lead_past(world, name):
             files = (LockedFile(path="a", size=1, blob="b" * 40),)
             entry = LockedModel(id="org/a", ref=HubRef("main"), revision=REVISION, locked_on="2026-12-01", files=files)
             world.forge.files[".gpurun.lock"] = write_lock(Lock(models=(entry,))).encode()
+        case ["run", edge] if edge.partition("_")[0] in ("merge", "submodule", "history", "lfs"):
+            world.forge.pull = MERGEABLE
+            world.git.trees |= {MERGE: TREE, MODULE: TREE}
+            world.git.links = {MERGE: (VENDOR,)}
+            world.git.n_lfs = {MERGE: 1}
+        case [_, "login"]:
+            world.vault = GivenVault({"REGISTRY_TOKEN": SecretStr("s3cret-of-the-registry")}, MemorySecrets())
+            world.restart()
+        case ["run", "platform"]:
+            world.use(Machines(world.clock, boots_after_s=200))
         case ["run", "why_never"]:
             world.use(SmallCloud(world.clock, stock=0))  # nothing today, and it does not say never
         case ["attempt", "look"]:

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
 
 from gpurun.domain.errors import ProviderUnavailable
 from gpurun.domain.run import Verdict
 from gpurun.report.comment import render_comment
 from gpurun.report.facts import RunFacts
-from tests.fakes.cloud import FakeCloud
+from tests.fakes.cloud import Machines
 from tests.fakes.rows import IMAGE
 from tests.fakes.world import World
-
-
-@dataclass
-class Machines(FakeCloud):
-    """Says what they are."""
-
-    says: str | Exception = "linux/amd64"
-
-    async def platform(self) -> str:
-        if isinstance(self.says, Exception):
-            raise self.says
-        return self.says
 
 
 @pytest.fixture
