@@ -140,6 +140,49 @@ def test_a_base_without_python_is_replaced_and_said():
     assert "generate.py:8 from_pretrained(args.model): the name is not written there" in told(CUDA)
 
 
+SCRIPT = {"scripts/generate.py": "import torch\n", "demo.py": "print(1)\n"}
+
+
+@pytest.mark.parametrize(
+    ("orders", "run", "source"),
+    [
+        (
+            'ENTRYPOINT ["python"]\nCMD ["scripts/generate.py","--prompt","hi"]',
+            "python scripts/generate.py --prompt hi",
+            "ENTRYPOINT and CMD of `Dockerfile`, lines 2 and 3, joined.",
+        ),
+        (
+            'CMD ["scripts/generate.py"]\nENTRYPOINT ["python", "-u"]',
+            "python -u scripts/generate.py",
+            "lines 2 and 3, joined.",
+        ),
+        ("ENTRYPOINT python scripts/generate.py --a\nCMD --b", "python scripts/generate.py --a", "`Dockerfile:2`."),
+        (
+            'ENTRYPOINT ["tini", "--"]\nCMD python scripts/generate.py',
+            "tini -- /bin/sh -c 'python scripts/generate.py'",
+            "lines 2 and 3, joined.",
+        ),
+        ('ENTRYPOINT []\nCMD ["python", "./scripts/generate.py", "x y"]', "python ./scripts/generate.py 'x y'", ":3`."),
+        ('ENTRYPOINT ["python", "scripts/generate.py"]', "python scripts/generate.py", "`Dockerfile:2`."),
+        (
+            'ENTRYPOINT ["python"]\nCMD ["scripts/generate.py"]\nFROM base',
+            "python scripts/generate.py",
+            "lines 2 and 3, joined.",
+        ),
+        (
+            'CMD ["demo.py"]\nFROM base\nENTRYPOINT ["python", "scripts/generate.py"]',
+            "python scripts/generate.py",
+            "`Dockerfile:4`.",
+        ),
+        ('ENTRYPOINT ["python"]\nCMD ["/app/other.py"]', "python3 demo.py", "`demo.py`"),
+    ],
+)
+def test_entrypoint_and_cmd_are_joined_as_docker_joins_them(orders, run, source):
+    files = {**SCRIPT, "Dockerfile": f"FROM docker.io/library/python:3.12 AS base\n{orders}\n"}
+    assert smoke(files).run == run
+    assert source in told(files)
+
+
 def test_nothing_gets_a_job_that_fails_and_says_so():
     job = smoke({})
     assert subprocess.run(["sh", "-c", job.run], capture_output=True, check=False).returncode == 1
