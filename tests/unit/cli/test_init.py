@@ -42,6 +42,15 @@ def test_the_file_goes_to_the_top_and_new_files_count(checkout, capsys):
     assert "setup: pip install -r requirements.txt" in text
 
 
+def test_of_dotenv_only_names_are_told(checkout, capsys):
+    folder = checkout({"demo.py": "", ".gitignore": ".env\n"})
+    (folder / ".env").write_text("HF_TOKEN=hf_geheim\n")
+    assert write_starter(folder) == 0
+    text = (folder / ".gpurun.yml").read_text()
+    assert "secrets: [HF_TOKEN]" in text
+    assert "geheim" not in text + capsys.readouterr().out
+
+
 def test_print_writes_nothing(checkout, capsys):
     folder = checkout(PACKAGE)
     assert show_starter(folder) == 0

@@ -20,7 +20,7 @@ from gpurun.domain.errors import PinNotFound, SourceUnavailable, UserError
 from gpurun.domain.forge import Extra, RepoFile, RepoRef
 from gpurun.domain.ids import BranchName, CommitSha, RepoName, TreeSha
 from gpurun.domain.quantity import quoted
-from gpurun.domain.repository import Listed, RepoFacts, nearest, worth_reading
+from gpurun.domain.repository import MAX_TEXT_BYTES, Listed, RepoFacts, names_of_variables, nearest, worth_reading
 from gpurun.domain.source import Fetched, Gitlink, GitTag, require_module_name
 
 ENV_FILE = ".env"
@@ -150,7 +150,10 @@ class Checkout:
         return (await self._must(await self.top(), "cat-file", "blob", blob)).stdout
 
     async def look(self) -> RepoFacts:
-        """What the working tree says of itself, new files included and ignored ones not. Reads only, and no links."""
+        """What the working tree says of itself, new files included and ignored ones not. Reads only, and no links.
+
+        Of `.env` there are names alone.
+        """
         top = await self.top()
         listed = await self._must(top, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
         paths = (os.fsdecode(path) for path in listed.stdout.split(b"\0") if path)
@@ -159,7 +162,8 @@ class Checkout:
         texts = await asyncio.to_thread(
             lambda: {one.path: text for one in worth_reading(there) if (text := _read(top / one.path, one.size))}
         )
-        return RepoFacts(paths=tuple(one.path for one in there), texts=texts, is_cut=is_cut)
+        dotenv = names_of_variables(await asyncio.to_thread(_read, top / ENV_FILE, MAX_TEXT_BYTES))
+        return RepoFacts(paths=tuple(one.path for one in there), texts=texts, is_cut=is_cut, dotenv=dotenv)
 
     async def ignores(self, path: str) -> bool:
         """Whether `git add` passes that plain file name by."""

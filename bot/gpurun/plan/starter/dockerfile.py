@@ -164,7 +164,7 @@ def _expanded(text: str, arguments: dict[str, str]) -> str:
 
 
 def _with_command(found: Dockerfile, reading: _Reading) -> Dockerfile:
-    """ENTRYPOINT and CMD, as Docker puts them together: the shell form of one takes no CMD, and is one for the other."""
+    """ENTRYPOINT and CMD, as Docker puts them together: an ENTRYPOINT in the shell form takes no CMD."""
     entrypoint, cmd = reading.entrypoint, reading.cmd
     if cmd is not None and (entrypoint is None or not (entrypoint.words or entrypoint.shell)):  # `[]` takes it away
         return replace(found, command=cmd.words, command_line=cmd.line, entrypoint_line=0)
