@@ -103,7 +103,9 @@ def _config(file: Path) -> Config:
     except OSError as error:
         click.echo(f"gpurun lock: {file} cannot be read: {error.strerror}.", err=True)
         if isinstance(error, FileNotFoundError):
-            click.echo("Write one at the top of your repository: `gpurun init`.", err=True)
+            from gpurun.cli.other_files import hint_by_file  # only for who has no file
+
+            click.echo(hint_by_file("gpurun lock") or "Write one: `gpurun init`.", err=True)
         raise Unusable from error
     found = check(text)
     if isinstance(found, Config):

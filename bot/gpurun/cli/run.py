@@ -173,7 +173,7 @@ async def local_request(forge: LocalForge, state: LocalState, sha: CommitSha, wi
     """Raises UserError for a job that the file does not have, BrokenFile for a file that has a fault."""
     folder, raw = await _file_of(forge, state, sha, wish)
     path = config_path(folder)
-    name = job_of(config_of(raw, path), wish.job, path)
+    name = job_of(config_of(raw, path, start=wish.checkout), wish.job, path)
     assert raw is not None  # `config_of` refuses a file that is not there
     return LocalRequest(
         repo=state.repo,

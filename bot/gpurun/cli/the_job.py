@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from gpurun.cli.trouble import first_of_ours, tell
@@ -27,11 +28,15 @@ class BrokenFile(UserError):
         self.path = path
 
 
-def config_of(raw: bytes | None, path: str = CONFIG_NAME) -> Config:
-    """Raises BrokenFile, also when there is none."""
+def config_of(raw: bytes | None, path: str = CONFIG_NAME, *, start: Path | None = None) -> Config:
+    """Raises BrokenFile, also when there is none; then it names those of other folders of the checkout of `start`."""
     try:
         return load(raw)
     except ConfigError as fault:
+        if raw is None:
+            from gpurun.cli.other_files import hint_by_path  # only for who has no file
+
+            fault.hint = hint_by_path(start) or fault.hint
         raise BrokenFile(fault, raw, path) from fault
 
 

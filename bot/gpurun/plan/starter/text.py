@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import textwrap
 from collections.abc import Iterable, Iterator
 
@@ -72,7 +73,7 @@ def doubts(guess: Guess) -> tuple[str, ...]:
     if guess.secrets:
         told.append(f"secrets: {_FILL} Delete those that the job does without.")
     if guess.other_folders:
-        told.append(f"workdir: there are other projects, {', '.join(guess.other_folders[:_SHOWN])}.")
+        told.append(f"workdir: there are other projects. {_others(guess)}")
     if guess.other_models:
         others = ", ".join(f"{model.id} ({model.where})" for model in guess.other_models[:_SHOWN])
         told.append(f"models: those that the command does not seem to load stand in comments: {others}.")
@@ -83,8 +84,7 @@ def doubts(guess: Guess) -> tuple[str, ...]:
 def _job(guess: Guess) -> Iterator[str]:
     if guess.folder:
         if guess.other_folders:
-            others = ", ".join(f"`{folder}`" for folder in guess.other_folders[:_SHOWN])
-            yield from _comment((f"The first of several projects; write a job for each of the others: {others}.",))
+            yield from _comment((f"The first of several projects. {_others(guess)}",))
         yield f"workdir: {scalar(guess.folder)}"
     yield from _comment((*guess.image.because, "`gpurun lock` pins the tag to a digest." if _is_tag(guess) else ""))
     yield f"image: {scalar(guess.image.value)}"
@@ -102,6 +102,13 @@ def _job(guess: Guess) -> Iterator[str]:
     yield f"limits: {{max_duration: {MAX_DURATION}}}"
     if guess.artifacts:
         yield f"artifacts: [{json.dumps(guess.artifacts)}]"
+
+
+def _others(guess: Guess) -> str:
+    """What to type for them."""
+    first, *more = guess.other_folders[:_SHOWN]
+    besides = f" (also {', '.join(more)})" if more else ""
+    return f"`gpurun init --path {shlex.quote(first)}` writes a file there{besides}."
 
 
 def _is_tag(guess: Guess) -> bool:
