@@ -323,4 +323,6 @@ def secret_rotate() -> None:
 
 def main() -> None:
     """Entry point."""
-    cli(prog_name="gpurun")
+    from gpurun.cli.output import exit_code
+
+    sys.exit(exit_code(lambda: cli(prog_name="gpurun")))
