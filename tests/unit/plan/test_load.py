@@ -28,11 +28,13 @@ HEAD = f"version: 1\njobs:\n  smoke:\n    image: {IMAGE}\n    run: python smoke.
 
 
 def refused(file):
-    """`line:column message | hint` of the first fault."""
+    """`line:column message | hint` of each fault, in a line."""
     with pytest.raises(ConfigError) as caught:
         load(file)
-    error = caught.value
-    return f"{error.line}:{error.column} {error.message.removesuffix('.')}" + (f" | {error.hint}" if error.hint else "")
+    return "\n".join(
+        f"{error.line}:{error.column} {error.message.removesuffix('.')}" + (f" | {error.hint}" if error.hint else "")
+        for error in (caught.value, *caught.value.others)
+    )
 
 
 def job(text=""):
@@ -646,6 +648,59 @@ def test_b048_numbers_stay_as_written_and_typed_fields_say_what_they_take():
 )  # fmt: skip
 def test_b050_a_key_that_stands_twice_is_told_with_both_lines(file, answer):
     assert answer in refused(file)
+
+
+def told(file):
+    faults = check(file)
+    assert isinstance(faults, tuple)
+    return [f"{fault.line}:{fault.column} {fault.message}" for fault in faults]
+
+
+def test_b050_what_is_refused_hides_no_other_fault():
+    file = (
+        f"version: 1\nx: &a 1\njobs:\n  smoke:\n    image: {IMAGE}\n    run: x\n    run: y\n    rnu: z\n"
+        f"    env: {{A: *a, B: !!str 1, B: ''}}\n  smoke:\n    <<: *base\n    comand: x\n  other: *smoke\n"
+        "  models: {image: a:1, run: x, models: [{<<: *m}, *n]}\n"
+    )
+    assert told(file) == snapshot(
+        [
+            "2:1 unknown key `x`.",
+            "2:4 anchors (`&a`) are not allowed.",
+            "7:5 the key `run` stands here and in line 6.",
+            "8:5 unknown key `rnu`; did you mean `run`?",
+            "9:14 aliases (`*a`) are not allowed.",
+            "9:21 tags (`!…`) are not allowed.",
+            "9:30 the key `B` stands here and in line 9.",
+            "10:3 the key `smoke` stands here and in line 4.",
+            "11:5 merge keys (`<<`) are not allowed.",
+            "11:9 aliases (`*base`) are not allowed.",
+            "12:5 unknown key `comand`; did you mean `run`?",
+            "13:10 aliases (`*smoke`) are not allowed.",
+            "14:42 merge keys (`<<`) are not allowed.",
+            "14:46 aliases (`*m`) are not allowed.",
+            "14:51 aliases (`*n`) are not allowed.",
+        ]
+    )
+
+
+def test_b050_what_cannot_be_read_does_not_hide_what_stands_above_it():
+    assert told("a: 1\na: 2\nb: &x 1\nc: [") == snapshot(
+        [
+            "2:1 the key `a` stands here and in line 1.",
+            "3:4 anchors (`&x`) are not allowed.",
+            "4:5 not valid YAML: the file ends inside brackets.",
+        ]
+    )
+    assert told(f"a: 1\na: 2\nb: {'[' * 5000}") == snapshot(
+        ["2:1 the key `a` stands here and in line 1.", "3:19 this is nested more than 16 deep."]
+    )
+    assert told("a: 1\na: 2\n---\n") == snapshot(
+        ["2:1 the key `a` stands here and in line 1.", "3:1 a second document starts here; the file holds one."]
+    )
+
+
+def test_b050_so_many_that_are_refused_are_counted_and_not_all_told():
+    assert told("a: 1\n" * 900)[-1] == snapshot("52:1 at least 350 more faults are here and below.")
 
 
 def test_b051_unknown_keys_are_told_at_every_level_with_what_was_meant():
