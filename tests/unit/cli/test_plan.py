@@ -240,6 +240,13 @@ def test_what_is_said_of_another_folder_names_it(here, capsys, monkeypatch):
     assert "gpurun plan: sub/.gpurun.lock:1:1: this line is no JSON object" in capsys.readouterr().err
 
 
+def test_a_lock_that_is_a_folder(here, capsys):
+    here({".gpurun.yml": NAMES, ".gpurun.lock/x": ""})
+    assert plan("smoke") == 2
+    told = "gpurun plan: .gpurun.lock cannot be read: Is a directory.\nMove it away, then run `gpurun lock`.\n"
+    assert capsys.readouterr().err == told
+
+
 def test_a_commit_that_a_run_would_refuse_is_refused(here, capsys):
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 12345678\n"
     here({".gpurun.yml": PINNED, ".gitattributes": "*.bin filter=lfs\n", "w.bin": pointer})
