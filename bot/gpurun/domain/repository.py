@@ -6,11 +6,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-PROJECT_URL = "https://github.com/gpurun/gpurun"
-"""Where this project lies. Files that gpurun writes point there."""
-SCHEMA_URL = "https://raw.githubusercontent.com/gpurun/gpurun/main/docs/reference/gpurun-yml.schema.json"
-REFERENCE_URL = f"{PROJECT_URL}/blob/main/docs/reference/gpurun-yml.md"
-
 DOTENV = ".env"
 MAX_PATHS = 5_000
 """Of the tree, the shallow ones first."""

@@ -12,6 +12,7 @@ from typing import Any
 from gpurun.domain.config import Config, File, Job, PolicyKeys
 from gpurun.domain.errors import ConfigError
 from gpurun.domain.ids import JobName
+from gpurun.domain.project import REFERENCE_URL
 from gpurun.plan.faults import Fault, fault_at, in_order, whole_sentence
 from gpurun.plan.nodes import Items, Node, Table, Text, read_all
 from gpurun.plan.read import Reader
@@ -126,11 +127,11 @@ def _root(file: str | bytes | None) -> Table:
 
 def _read(file: str | bytes | None) -> tuple[Table, tuple[ConfigError, ...]]:
     """With what is refused wherever it stands. Raises ConfigError, or _Faults when there is no table to go on with."""
-    starter = "Start with `version: 1` and `jobs:`; docs/reference/gpurun-yml.md has an example."
+    starter = f"Start with `version: 1` and `jobs:`; {REFERENCE_URL} has an example."
     if file is None:
         raise ConfigError(
             "there is no file `.gpurun.yml` at this commit",
-            hint="`gpurun init` writes a first one; docs/reference/gpurun-yml.md has all keys.",
+            hint=f"`gpurun init` writes a first one; {REFERENCE_URL} has all keys.",
         )
     text = readable(file)
     if not text.strip():

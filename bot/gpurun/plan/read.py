@@ -28,7 +28,7 @@ class Reader:
     def part(self, model: type[P], node: Node, key: Node, path: Path) -> P:
         """What the node means, which stands behind the key and at that path of the file."""
         if not isinstance(node, Table):
-            self._add(node, partial(faults.no_table, path, model.HINT))
+            self._add(node, partial(faults.no_part, path, model))
             self._find_nothing(node, key)
             return model()
         if model.REQUIRED and node.find(MERGE) is None:

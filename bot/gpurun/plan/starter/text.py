@@ -8,7 +8,7 @@ import shlex
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from gpurun.domain.repository import REFERENCE_URL, SCHEMA_URL
+from gpurun.domain.project import REFERENCE_URL, SCHEMA_URL
 from gpurun.plan.starter.guess import Guess
 from gpurun.plan.starter.models import FoundModel, is_pinned
 
