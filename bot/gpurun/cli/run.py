@@ -24,7 +24,7 @@ from gpurun.cli.the_job import BrokenFile, config_of, job_of
 from gpurun.cli.trouble import first_of_ours, tell
 from gpurun.cli.validate import show_config_error
 from gpurun.cli.who import who
-from gpurun.domain.errors import GpurunError, ProviderRefused, ProviderUnavailable, UserError
+from gpurun.domain.errors import GpurunError, NoGit, ProviderRefused, ProviderUnavailable, UserError
 from gpurun.domain.folder import config_path
 from gpurun.domain.ids import CommitSha
 from gpurun.domain.plan import Resources
@@ -102,7 +102,7 @@ def _without_a_run(error: GpurunError) -> tuple[Verdict, str]:
             return Verdict.REFUSED, "hardware"
         case BrokenFile():
             return Verdict.REFUSED, "config"
-        case UserError():
+        case UserError() | NoGit():
             return Verdict.REFUSED, "usage"
         case _:
             return Verdict.LOST, "trouble"

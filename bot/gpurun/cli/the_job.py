@@ -10,7 +10,7 @@ from gpurun.cli.trouble import first_of_ours, tell
 from gpurun.cli.validate import show_config_error
 from gpurun.command.parse import suggest
 from gpurun.domain.config import Config
-from gpurun.domain.errors import ConfigError, GpurunError, UserError
+from gpurun.domain.errors import ConfigError, GpurunError, NoGit, UserError
 from gpurun.domain.folder import CONFIG_NAME
 from gpurun.domain.ids import JobName
 from gpurun.plan.load import job_names, load
@@ -68,4 +68,4 @@ def or_code(command: str, work: Callable[[], T]) -> T | int:
         if ours is None:
             raise
         tell(command, ours)
-        return 2 if isinstance(ours, UserError) else 3
+        return 2 if isinstance(ours, UserError | NoGit) else 3

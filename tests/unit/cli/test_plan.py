@@ -280,3 +280,16 @@ def test_a_broken_file_shows_the_place(here, capsys):
     here({".gpurun.yml": PINNED + "    imag: x\n"})
     assert plan("smoke") == 2
     assert ".gpurun.yml:6:5: unknown key `imag`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("init",), ("plan", "smoke"), ("diff", "HEAD", "HEAD"), ("run", "smoke")])
+def test_without_git_every_command_ends_alike(here, capsys, monkeypatch, words):
+    here({".gpurun.yml": PINNED})
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(SystemExit) as ended:
+        cli(list(words))
+    assert ended.value.code == 2
+    assert (
+        f"gpurun {words[0]}: git is not installed on this machine; install it and try again.\n"
+        in capsys.readouterr().err
+    )
