@@ -66,7 +66,7 @@ class _Guarded(io.FileIO):
     why = ""
     """Empty for a closed pipe."""
 
-    def write(self, data: Any) -> int | None:
+    def write(self, data: Any, /) -> int:
         n_bytes = memoryview(data).nbytes
         if self.lost or not n_bytes:  # click writes nothing, and passes over what that raises
             return n_bytes
@@ -91,7 +91,7 @@ def _guard(name: str) -> _Guarded | None:
     raw = _Guarded(stream.fileno(), "wb", closefd=False)
     is_buffered = isinstance(stream.buffer, io.BufferedWriter)
     guarded = io.TextIOWrapper(
-        io.BufferedWriter(raw) if is_buffered else raw,  # type: ignore[arg-type]
+        io.BufferedWriter(raw) if is_buffered else raw,
         encoding=stream.encoding,
         errors=stream.errors,
         line_buffering=stream.line_buffering,
