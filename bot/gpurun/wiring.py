@@ -201,7 +201,7 @@ async def open_sources(settings: Settings) -> AsyncIterator[Sources]:
     Folders(state=home, cache=home).made()
     async with AsyncExitStack() as stack:
         clock = SystemClock()
-        hub = HuggingFaceHub(settings.hub_url, settings.hub_token, home / "hub", clock)
+        hub = HuggingFaceHub(settings.hub_url, settings.hub_token, home / "hub", clock, at_terminal=True)
         stack.push_async_callback(hub.close)
         images = RegistryImages()
         stack.push_async_callback(images.close)
@@ -221,7 +221,9 @@ async def open_house(
     clock, chance = SystemClock(), SystemChance()
     store = await stack.enter_async_context(open_store(settings, folders, clock, chance))
     git = GitPast(folders.cache / "git")
-    hub = HuggingFaceHub(settings.hub_url, settings.hub_token, folders.cache / "hub", clock)
+    hub = HuggingFaceHub(
+        settings.hub_url, settings.hub_token, folders.cache / "hub", clock, at_terminal=given is not None
+    )
     stack.push_async_callback(hub.close)
     images = RegistryImages()
     stack.push_async_callback(images.close)

@@ -14,6 +14,7 @@ from rich.text import Text
 from gpurun.cli.paper import lay_out, paper
 from gpurun.cli.the_file import file_on_disk, read_config
 from gpurun.cli.the_job import config_of, job_of, or_code
+from gpurun.domain.folder import config_path
 from gpurun.domain.text import clean
 from gpurun.plan.origin import Setting, Source, settings_of
 
@@ -24,7 +25,10 @@ NOTHING = "–"
 class Shown:
     """A job of a file."""
 
+    name: str
+    """Of the file, from the top of the checkout."""
     file: Path
+    """From the current folder."""
     settings: tuple[Setting, ...]
 
 
@@ -34,7 +38,7 @@ def show_people(job: str, path: str | None) -> int:
     if isinstance(shown, int):
         return shown
     console = paper()
-    console.print(Text(f"{job} · {shown.file}", "bold"), soft_wrap=True)
+    console.print(Text(f"{job} · {shown.name}", "bold"), soft_wrap=True)
     lay_out(console, _table(job, shown.settings, console))
     return 0
 
@@ -51,9 +55,14 @@ def show_json(job: str, path: str | None) -> int:
 
 def _shown(job: str, path: str | None) -> Shown:
     """Raises BrokenFile and UserError."""
-    file = file_on_disk(path).file
+    found = file_on_disk(path)
+    file = found.file
     raw = read_config(file)
-    return Shown(file=file, settings=settings_of(raw, job_of(config_of(raw, str(file)), job, str(file))))
+    return Shown(
+        name=config_path(found.folder),
+        file=file,
+        settings=settings_of(raw, job_of(config_of(raw, str(file)), job, str(file))),
+    )
 
 
 def _table(job: str, settings: tuple[Setting, ...], console: Console) -> Table:

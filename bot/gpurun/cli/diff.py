@@ -12,6 +12,7 @@ import click
 
 from gpurun.adapters.local import LocalForge
 from gpurun.cli.diff_screen import show
+from gpurun.cli.other_files import hint_by_path
 from gpurun.cli.planning import At, Draft, LockElseHub, LockOnly, draft, look_at, the_hub
 from gpurun.cli.the_file import file_on_disk
 from gpurun.cli.the_job import config_of, or_code, unknown_job
@@ -127,7 +128,7 @@ async def _diff(wish: Wish) -> Diff:
         sides.append(Side(typed=typed, at=at, jobs=jobs))
     a, b = sides
     if a.at.config_text is None and b.at.config_text is None:
-        raise UserError(f"Neither {a.typed} nor {b.typed} has a {a.at.file}.")
+        raise UserError(f"Neither {a.typed} nor {b.typed} has a {a.at.file}.", hint=hint_by_path())
     jobs_of_both = dict.fromkeys([*a.jobs, *b.jobs])
     names = [_named(wish.job, tuple(jobs_of_both), a.at.file)] if wish.job is not None else list(jobs_of_both)
     return Diff(a=a, b=b, jobs=tuple([await _job(a, b, name) for name in names]))

@@ -11,7 +11,6 @@ import anyio
 
 from gpurun.cli.interrupts import Interrupts
 from gpurun.cli.screen import Screen
-from gpurun.cli.who import who
 from gpurun.domain.errors import Bug
 from gpurun.domain.run import Attempt, AttemptState, RunState, Verdict
 from gpurun.domain.stream import StreamName
@@ -53,10 +52,10 @@ async def _heed(house: House, run_id: str, screen: Screen, interrupts: Interrupt
     screen.notes(
         f"Stopping: the job has {CANCEL_GRACE_S:.0f} s to end, then its container is removed. Once more: at once."
     )
-    await request_cancel(house.store, run_id, who())
+    await request_cancel(house.store, run_id, interrupts.first)
     await interrupts.reach(2)
     screen.notes("Removing the container. Once more: without waiting for that.")
-    await request_end(house.store, run_id, who())
+    await request_end(house.store, run_id, interrupts.first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ class _Follower:
             self._screen.shows(facts, piece)
             if self._screen.broken and not unread:
                 unread = True
-                self._interrupts.add()
+                self._interrupts.add("output that nobody reads")
             if not piece and _is_over(facts):
                 return
             if not piece:

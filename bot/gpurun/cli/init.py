@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 import click
 
 from gpurun.adapters.local.checkout import Checkout
+from gpurun.cli.the_file import named_folder
 from gpurun.cli.trouble import tell
 from gpurun.domain.errors import GpurunError, UserError
-from gpurun.domain.folder import CONFIG_NAME
+from gpurun.domain.folder import CONFIG_NAME, config_path
+from gpurun.domain.repository import DOTENV
+from gpurun.plan.lock import LOCK_NAME
 from gpurun.plan.starter import Guess, doubts, guess, rows, whole_file
 
-DOTENV = ".env"
-_NEXT = (
-    ("gpurun validate", "says whether the file can be used"),
-    ("gpurun lock", "pins image and models; commit .gpurun.yml and .gpurun.lock"),
-    ("gpurun plan smoke", "prints what would run"),
-    ("gpurun run smoke", "runs it in a container on this machine"),
-)
 
-
-def show_starter(folder: Path) -> int:
-    """The file on stdout; nothing is written."""
+def show_starter(start: Path, typed: str | None = None) -> int:
+    """The file on stdout; nothing is written. `typed`: the folder from the top; None: `start`."""
     try:
-        found, _ = anyio.run(_look, folder)
+        found = anyio.run(_look, start, typed).guess
     except GpurunError as error:
         tell("gpurun init", error)
         return 2
@@ -33,23 +31,48 @@ def show_starter(folder: Path) -> int:
     return 0
 
 
-def write_starter(folder: Path) -> int:
+def write_starter(start: Path, typed: str | None = None) -> int:
     """Exit code 2, and nothing is touched, when there is such a file already or no checkout."""
     try:
-        found, checkout = anyio.run(_look, folder)
-        top = anyio.run(checkout.top)
-        _write(top / CONFIG_NAME, whole_file(found))
-        is_ignored = anyio.run(checkout.ignores, DOTENV)
+        looked = anyio.run(_look, start, typed)
+        _write(looked.file, whole_file(looked.guess))
+        is_ignored = anyio.run(looked.checkout.ignores, DOTENV)
     except GpurunError as error:
         tell("gpurun init", error)
         return 2
-    click.echo(_summary(found, top, ignores_dotenv=is_ignored))
+    click.echo(_summary(looked, start, ignores_dotenv=is_ignored))
     return 0
 
 
-async def _look(folder: Path) -> tuple[Guess, Checkout]:
-    checkout = Checkout(folder)
-    return guess(await checkout.look()), checkout
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Looked:
+    """What is known before anything is written."""
+
+    guess: Guess
+    checkout: Checkout
+    top: Path
+    folder: str
+    """That gets the file, from the top; empty for the top."""
+
+    @property
+    def file(self) -> Path:
+        return self.top / config_path(self.folder)
+
+
+async def _look(start: Path, typed: str | None) -> _Looked:
+    """Raises UserError for a folder that is not there."""
+    checkout = Checkout(start)
+    top = await checkout.top()
+    folder = named_folder(typed) if typed is not None else _from_top(top, start)
+    if not (top / folder).is_dir():
+        raise UserError(f"There is no folder {folder} in {top}.", hint="`--path` starts at that top.")
+    found = guess(await checkout.look(folder))
+    return _Looked(guess=found, checkout=checkout, top=top, folder=folder)
+
+
+def _from_top(top: Path, start: Path) -> str:
+    here = Path(os.path.relpath(start.resolve(), top.resolve())).as_posix()
+    return "" if here == "." or here.startswith("../") else here
 
 
 def _write(path: Path, text: str) -> None:
@@ -68,15 +91,33 @@ def _write(path: Path, text: str) -> None:
         ) from error
 
 
-def _summary(found: Guess, top: Path, *, ignores_dotenv: bool) -> str:
-    lines = [f"Wrote {top / CONFIG_NAME} with the job `smoke`:", ""]
+def _summary(looked: _Looked, start: Path, *, ignores_dotenv: bool) -> str:
+    found = looked.guess
+    lines = [f"Wrote {looked.file} with the job `smoke`:", ""]
     before = ""
     for name, value in rows(found):
         lines.append(f"  {'' if name == before else name:<10}{value}")
         before = name
     lines += ["", "Guessed from the files, so look at it:", *(f"- {doubt}" for doubt in doubts(found))]
+    if looked.folder and not (looked.top / CONFIG_NAME).exists():
+        lines.append("- The file is for this folder alone; `gpurun init --path .` writes one for the whole repository.")
     if not ignores_dotenv:
         lines.append(f"- {DOTENV} is not ignored by git: add it to .gitignore before you write secrets into it.")
-    width = max(len(command) for command, _ in _NEXT) + 2
-    lines += ["", "Next:", *(f"  {command:<{width}}{what}" for command, what in _NEXT)]
+    steps = _next(looked, start)
+    width = max(len(command) for command, _ in steps) + 2
+    lines += ["", "Next:", *(f"  {command:<{width}}{what}" for command, what in steps)]
     return "\n".join(lines)
+
+
+def _next(looked: _Looked, start: Path) -> tuple[tuple[str, str], ...]:
+    """Commands that work where `gpurun init` was typed, and what each does."""
+    file = by_path = ""
+    if _from_top(looked.top, start) != looked.folder:  # one that lies nearer may be found instead
+        file = f" {shlex.quote(os.path.relpath(looked.file, start))}"
+        by_path = f" --path {shlex.quote(looked.folder or '.')}"
+    return (
+        (f"gpurun validate{file}", "says whether the file can be used"),
+        (f"gpurun lock{file}", f"pins image and models; commit {CONFIG_NAME} and {LOCK_NAME}"),
+        (f"gpurun plan smoke{by_path}", "prints what would run"),
+        (f"gpurun run smoke{by_path}", "runs it in a container on this machine"),
+    )

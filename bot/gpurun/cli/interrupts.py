@@ -10,6 +10,7 @@ import anyio
 
 from gpurun.domain.errors import GpurunError
 
+_NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "a closed terminal"}
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -22,10 +23,13 @@ class Interrupts:
 
     def __init__(self) -> None:
         self._count = 0
+        self.first = ""
+        """What it was, for people."""
         self._more = anyio.Event()
 
-    def add(self) -> None:
+    def add(self, what: str = "Ctrl-C") -> None:
         """Once more."""
+        self.first = self.first or what
         self._count += 1
         self._more.set()
         self._more = anyio.Event()
@@ -67,8 +71,8 @@ async def listening() -> AsyncIterator[Interrupts]:
     with anyio.open_signal_receiver(*wanted) as signals:
 
         async def count() -> None:
-            async for _ in signals:
-                interrupts.add()
+            async for number in signals:
+                interrupts.add(_NAMES[number])
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(count)

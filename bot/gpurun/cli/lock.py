@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
@@ -10,13 +11,14 @@ from pathlib import Path
 import click
 
 from gpurun.cli.the_file import file_on_disk
+from gpurun.cli.trouble import tell
 from gpurun.cli.validate import show_config_error
 from gpurun.domain.config import Config
 from gpurun.domain.errors import ConfigError
 from gpurun.domain.folder import CONFIG_NAME
 from gpurun.domain.lock import Lock
 from gpurun.plan.load import check
-from gpurun.plan.lock import LOCK_NAME, and_all, read_lock
+from gpurun.plan.lock import LOCK_NAME, and_all, read_lock, unreadable_lock
 from gpurun.plan.relock import difference, jobs_that_want
 
 ALL_JOBS = ""
@@ -39,6 +41,10 @@ class Unusable(Exception):
 
 def lock(files: Iterable[Path], *, upgrade: str | None) -> int:
     """Writes the lock beside each file. Exit code 0; 2 for a file or pin that cannot be used, 3 for no answer."""
+    if upgrade and _is_a_file(upgrade):
+        click.echo(f"gpurun lock: `--upgrade` takes the name of a job, and {upgrade} looks like a file.", err=True)
+        click.echo(f"The file stands before it: `gpurun lock {shlex.quote(upgrade)} --upgrade`.", err=True)
+        return 2
     try:
         places = _places(files)
     except Unusable:
@@ -46,6 +52,10 @@ def lock(files: Iterable[Path], *, upgrade: str | None) -> int:
     from gpurun.cli.relock import write_locks  # what can reach a network takes half a second to import
 
     return write_locks(places, upgrade=upgrade)
+
+
+def _is_a_file(typed: str) -> bool:
+    return "/" in typed or Path(typed).name in {CONFIG_NAME, LOCK_NAME}
 
 
 def check_locks(files: Iterable[Path]) -> int:
@@ -103,7 +113,9 @@ def _config(file: Path) -> Config:
     except OSError as error:
         click.echo(f"gpurun lock: {file} cannot be read: {error.strerror}.", err=True)
         if isinstance(error, FileNotFoundError):
-            click.echo("Write one at the top of your repository: `gpurun init`.", err=True)
+            from gpurun.cli.other_files import hint_by_file  # only for who has no file
+
+            click.echo(hint_by_file("gpurun lock") or "Write one: `gpurun init`.", err=True)
         raise Unusable from error
     found = check(text)
     if isinstance(found, Config):
@@ -120,7 +132,7 @@ def _lock(file: Path) -> Lock:
     except FileNotFoundError:
         return Lock()
     except OSError as error:
-        click.echo(f"gpurun lock: {file} cannot be read: {error.strerror}.", err=True)
+        tell("gpurun lock", unreadable_lock(file, error.strerror or str(error)))
         raise Unusable from error
     try:
         return read_lock(text)

@@ -6,10 +6,10 @@ import contextlib
 import sys
 from collections.abc import Collection, Sequence
 
-from rich.console import Console
 from rich.text import Text
 
 from gpurun.cli.lock import Place
+from gpurun.cli.paper import Paper
 from gpurun.domain.lock import LockedModel
 from gpurun.plan.relock import Entry, Name, Row
 from gpurun.report.text import size
@@ -25,7 +25,7 @@ class LockScreen:
     def __init__(self) -> None:
         # what the terminal's encoding lacks is shown as `?`
         sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
-        self._console = Console(highlight=False, soft_wrap=True)
+        self._console = Paper(highlight=False, soft_wrap=True)
 
     def asking(self, n_names: int) -> contextlib.AbstractContextManager[object]:
         """While registries and the hub are asked."""

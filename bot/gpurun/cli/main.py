@@ -85,16 +85,21 @@ def run(
 
 
 @cli.command()
+@click.option(
+    "--path",
+    metavar="FOLDER",
+    help="Write the file of FOLDER, named from the top of the checkout; `.` is the top. Default: the current folder.",
+)
 @click.option("--print", "print_only", is_flag=True, help="Print the file and write nothing.")
-def init(print_only: bool) -> None:  # noqa: FBT001 (click passes flags like this)
-    """Write a first .gpurun.yml at the top of this checkout, from its files.
+def init(path: str | None, print_only: bool) -> None:  # noqa: FBT001 (click passes flags like this)
+    """Write a first .gpurun.yml for a folder of this checkout, from the files in it.
 
     Reads Dockerfile, requirements, pyproject.toml, notebooks and the calls in Python code that load models. Runs
     nothing, asks nobody, and leaves a file that is there as it is.
     """
     from gpurun.cli.init import show_starter, write_starter
 
-    sys.exit(show_starter(Path()) if print_only else write_starter(Path()))
+    sys.exit((show_starter if print_only else write_starter)(Path(), path))
 
 
 @cli.command()
@@ -318,4 +323,6 @@ def secret_rotate() -> None:
 
 def main() -> None:
     """Entry point."""
-    cli(prog_name="gpurun")
+    from gpurun.cli.output import exit_code
+
+    sys.exit(exit_code(lambda: cli(prog_name="gpurun")))

@@ -17,6 +17,7 @@ from gpurun.cli.plan_screen import Row, line_of, plan_rows
 from gpurun.cli.planning import At, Draft, draft, local_source, look_at, model_files
 from gpurun.cli.the_file import file_on_disk
 from gpurun.cli.the_job import config_of, job_of, or_code
+from gpurun.cli.trouble import HUB_HINT
 from gpurun.domain.config import Config, Job
 from gpurun.domain.errors import NotByPolicy
 from gpurun.domain.ids import CommitSha, JobName
@@ -145,4 +146,4 @@ def _unknown_note(drafted: Draft) -> str:
         paths = unknown_hashes(drafted.plan)
         more = f" and {len(paths) - HASHES_SHOWN} more" if len(paths) > HASHES_SHOWN else ""
         lacking = f"the SHA-256 of {', '.join(paths[:HASHES_SHOWN])}{more} is not known"
-    return f"No digest: {lacking}, and the hub does not answer. {drafted.trouble}"
+    return f"No digest: {lacking}, and the hub does not answer. {drafted.trouble} {HUB_HINT}"

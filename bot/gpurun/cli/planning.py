@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -27,6 +28,7 @@ from gpurun.plan.lock import (
     pinned,
     read_lock,
     require_same_files,
+    unreadable_lock,
 )
 from gpurun.plan.locked import files_of, pin_of, small_files
 from gpurun.plan.resolve import build, with_commit, with_submodule
@@ -209,6 +211,8 @@ def _pin_of_lock(spec: ModelSpec, lock: Lock) -> ModelPin | None:
 async def _lock(forge: LocalForge, state: LocalState, sha: CommitSha, path: str) -> Lock | UserError:
     try:
         raw = await forge.read_file(state.repo, sha, path, max_bytes=MAX_LOCK_BYTES)
+        if raw is None and (state.top / path).is_dir():
+            return unreadable_lock(path, os.strerror(errno.EISDIR))
         return Lock() if raw is None else read_lock(raw)
     except ConfigError as fault:
         fault.file = path  # the reader knows no folder

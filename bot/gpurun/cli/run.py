@@ -24,7 +24,7 @@ from gpurun.cli.the_job import BrokenFile, config_of, job_of
 from gpurun.cli.trouble import first_of_ours, tell
 from gpurun.cli.validate import show_config_error
 from gpurun.cli.who import who
-from gpurun.domain.errors import GpurunError, ProviderRefused, ProviderUnavailable, UserError
+from gpurun.domain.errors import GpurunError, NoGit, ProviderRefused, ProviderUnavailable, UserError
 from gpurun.domain.folder import config_path
 from gpurun.domain.ids import CommitSha
 from gpurun.domain.plan import Resources
@@ -102,7 +102,7 @@ def _without_a_run(error: GpurunError) -> tuple[Verdict, str]:
             return Verdict.REFUSED, "hardware"
         case BrokenFile():
             return Verdict.REFUSED, "config"
-        case UserError():
+        case UserError() | NoGit():
             return Verdict.REFUSED, "usage"
         case _:
             return Verdict.LOST, "trouble"
@@ -173,7 +173,7 @@ async def local_request(forge: LocalForge, state: LocalState, sha: CommitSha, wi
     """Raises UserError for a job that the file does not have, BrokenFile for a file that has a fault."""
     folder, raw = await _file_of(forge, state, sha, wish)
     path = config_path(folder)
-    name = job_of(config_of(raw, path), wish.job, path)
+    name = job_of(config_of(raw, path, start=wish.checkout), wish.job, path)
     assert raw is not None  # `config_of` refuses a file that is not there
     return LocalRequest(
         repo=state.repo,

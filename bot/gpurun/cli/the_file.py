@@ -41,10 +41,23 @@ def file_on_disk(typed: str | None, start: Path | None = None) -> FileOnDisk:
     except OSError:  # the folder was deleted under us
         return FileOnDisk("", Path(CONFIG_NAME))
     here = cwd if start is None else (cwd / start).resolve()
-    # a file in worktrees; git itself is not asked, starting it takes longer
-    top = next((one for one in (here, *here.parents) if (one / ".git").exists()), here)
+    top = _top(here)
     folder = _nearest(here, top) if typed is None else named_folder(typed)
     return FileOnDisk(folder, Path(os.path.relpath(top / config_path(folder), cwd)))
+
+
+def top_of(start: Path | None) -> Path:
+    """The top of the checkout that `start` is in, else of the current folder; itself where there is no checkout."""
+    try:
+        cwd = Path.cwd()
+    except OSError:
+        return Path()
+    return _top(cwd if start is None else (cwd / start).resolve())
+
+
+def _top(here: Path) -> Path:
+    # a file in worktrees; git itself is not asked, starting it takes longer
+    return next((one for one in (here, *here.parents) if (one / ".git").exists()), here)
 
 
 def _nearest(here: Path, top: Path) -> str:
@@ -61,5 +74,11 @@ def read_config(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        hint = "`--path` names the folder of another one." if isinstance(error, FileNotFoundError) else ""
+        hint = _elsewhere() if isinstance(error, FileNotFoundError) else ""
         raise UserError(f"{file} cannot be read: {error.strerror}.", hint=hint) from error
+
+
+def _elsewhere() -> str:
+    from gpurun.cli.other_files import hint_by_path  # only for who has no file
+
+    return hint_by_path() or "`gpurun init` writes a first one."

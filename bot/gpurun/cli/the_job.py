@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from gpurun.cli.trouble import first_of_ours, tell
 from gpurun.cli.validate import show_config_error
 from gpurun.command.parse import suggest
 from gpurun.domain.config import Config
-from gpurun.domain.errors import ConfigError, GpurunError, UserError
+from gpurun.domain.errors import ConfigError, GpurunError, NoGit, UserError
 from gpurun.domain.folder import CONFIG_NAME
 from gpurun.domain.ids import JobName
 from gpurun.plan.load import job_names, load
@@ -27,11 +28,15 @@ class BrokenFile(UserError):
         self.path = path
 
 
-def config_of(raw: bytes | None, path: str = CONFIG_NAME) -> Config:
-    """Raises BrokenFile, also when there is none."""
+def config_of(raw: bytes | None, path: str = CONFIG_NAME, *, start: Path | None = None) -> Config:
+    """Raises BrokenFile, also when there is none; then it names those of other folders of the checkout of `start`."""
     try:
         return load(raw)
     except ConfigError as fault:
+        if raw is None:
+            from gpurun.cli.other_files import hint_by_path  # only for who has no file
+
+            fault.hint = hint_by_path(start) or fault.hint
         raise BrokenFile(fault, raw, path) from fault
 
 
@@ -63,4 +68,4 @@ def or_code(command: str, work: Callable[[], T]) -> T | int:
         if ours is None:
             raise
         tell(command, ours)
-        return 2 if isinstance(ours, UserError) else 3
+        return 2 if isinstance(ours, UserError | NoGit) else 3

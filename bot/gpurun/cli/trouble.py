@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import click
 
-from gpurun.domain.errors import GpurunError, UserError
+from gpurun.domain.errors import GpurunError, HubUnavailable, UserError
+
+HUB_HINT = "GPURUN_HUB_URL names the hub, and GPURUN_HUB_TOKEN is the token that it gets."
 
 
 def first_of_ours(error: BaseException) -> GpurunError | None:
@@ -20,5 +22,6 @@ def first_of_ours(error: BaseException) -> GpurunError | None:
 def tell(command: str, error: GpurunError) -> None:
     """What happened and what to do about it, on stderr."""
     click.echo(f"{command}: {error}", err=True)
-    if isinstance(error, UserError) and error.hint:
-        click.echo(error.hint, err=True)
+    hint = error.hint if isinstance(error, UserError) else HUB_HINT if isinstance(error, HubUnavailable) else ""
+    if hint:
+        click.echo(hint, err=True)

@@ -26,11 +26,10 @@ def validate_file(file: Path) -> int:
     except OSError as error:
         click.echo(f"gpurun validate: {file} cannot be read: {error.strerror}.", err=True)
         if isinstance(error, FileNotFoundError):
-            click.echo(
-                "`gpurun init` writes a first one at the top of your repository; "
-                "`gpurun validate FILE` checks another.",
-                err=True,
-            )
+            from gpurun.cli.other_files import hint_by_file  # only for who has no file
+
+            told = "`gpurun init` writes a first one; `gpurun validate FILE` checks another."
+            click.echo((file.name == CONFIG_NAME and hint_by_file("gpurun validate")) or told, err=True)
         return 2
     name = "stdin" if file == STDIN else str(file)
     found = check(text)

@@ -15,6 +15,7 @@ GpurunError
   Transient              try again; `retry_after_s` when the other side said so
     ForgeUnavailable  HubUnavailable  RegistryUnavailable  ProviderUnavailable  SourceUnavailable
       ForgeLimited       the forge did nothing, and wants to be left alone for a while
+      NoGit              (of the source) git is not installed; at a terminal it is the person's to mend
   Refused                permanent; an operator must act
     ForgeRefused         `status` tells 401, 403, 404, 410, 422, 451
       ForgeSuspended     the owner suspended the App; a person can lift that
@@ -146,6 +147,10 @@ class ProviderUnavailable(Transient):
 
 class SourceUnavailable(Transient):
     """The git remote could not be reached."""
+
+
+class NoGit(SourceUnavailable):
+    """There is no git on this machine."""
 
 
 class Refused(GpurunError):

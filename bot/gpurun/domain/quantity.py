@@ -32,13 +32,22 @@ def quoted(text: str) -> str:
 
 def duration_s(text: str) -> int:
     """`90s`, `30m`, `2h` in seconds. Raises ValueError with a sentence."""
+    if re.fullmatch(r"0+(s|m|h)", text):
+        raise ValueError(f"{quoted(text)} is too short. Write at least 1s")
+    if re.fullmatch(r"[1-9][0-9]{7,}(s|m|h)", text):
+        raise _too_long(text)
     found = re.fullmatch(_DURATION, text)
     if found is None:
         raise ValueError(f"{quoted(text)} is no duration. Write 90s, 30m or 2h")
     seconds = int(found.group(1)) * _SECONDS[found.group(2)]
     if seconds > MAX_DURATION_S:
-        raise ValueError(f"{text} is longer than {MAX_DURATION_S // 3600}h, the most that can be asked for")
+        raise _too_long(text)
     return seconds
+
+
+def _too_long(text: str) -> ValueError:
+    shown = text if len(text) <= 20 else quoted(text)
+    return ValueError(f"{shown} is longer than {MAX_DURATION_S // 3600}h, the most that can be asked for")
 
 
 def written_duration(seconds: int) -> str:
@@ -61,8 +70,16 @@ def size_mib(text: str) -> int:
     """`512MB`, `24GB`, `1TB` in MiB; 1GB is 1,024 MiB, as GPU makers count. Raises ValueError with a sentence."""
     found = re.fullmatch(_SIZE, text)
     if found is None:
-        raise ValueError(f"{quoted(text)} is no size. Write 512MB, 24GB or 1TB")
+        raise ValueError(f"{quoted(text)} is no size. {_size_meant(text)}")
     return int(found.group(1)) * _MIB[found.group(2)]
+
+
+def _size_meant(text: str) -> str:
+    """What to write for a size in another spelling."""
+    found = re.fullmatch(r"\s*([1-9][0-9]{0,8})\s*([MGT])(?:I?B)?\s*", text, re.IGNORECASE | re.ASCII)
+    if found is None:
+        return "Write 512MB, 24GB or 1TB"
+    return f"Write {found.group(1)}{found.group(2).upper()}B, in upper case and without a space; 1GB is 1024MB"
 
 
 def least_size_mib(text: str) -> int:
@@ -87,6 +104,8 @@ def gpu_need(text: str) -> GpuNeed:
         return GpuNeed(count=int(text))
     memory, _, count = text.partition(":")
     low, is_range, high = memory.partition("..")
+    if count and re.fullmatch(r"[0-9]*\.\.[0-9]*", count):
+        raise ValueError("a range of counts is not in this version. Write one number, such as 24GB..80GB:2")
     if count and not (re.fullmatch(_COUNT, count) and int(count) > 0):
         raise ValueError(f"{quoted(count)} is no number of GPUs. Write 24GB:2 for two GPUs of at least 24 GB")
     try:

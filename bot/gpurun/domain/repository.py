@@ -6,11 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-PROJECT_URL = "https://github.com/gpurun/gpurun"
-"""Where this project lies. Files that gpurun writes point there."""
-SCHEMA_URL = "https://raw.githubusercontent.com/gpurun/gpurun/main/docs/reference/gpurun-yml.schema.json"
-REFERENCE_URL = f"{PROJECT_URL}/blob/main/docs/reference/gpurun-yml.md"
-
+DOTENV = ".env"
 MAX_PATHS = 5_000
 """Of the tree, the shallow ones first."""
 MAX_TEXTS = 60
@@ -40,6 +36,8 @@ class RepoFacts:
     """By path, of the files that say what the repository needs."""
     is_cut: bool = False
     """There are more paths."""
+    dotenv: tuple[str, ...] = ()
+    """Names of variables in the `.env` at the top of this checkout; values are never kept."""
 
     def inside(self, folder: str) -> RepoFacts:
         """Of that folder alone, with paths relative to it; empty for the top."""
@@ -50,6 +48,7 @@ class RepoFacts:
             paths=tuple(path.removeprefix(start) for path in self.paths if path.startswith(start)),
             texts={path.removeprefix(start): text for path, text in self.texts.items() if path.startswith(start)},
             is_cut=self.is_cut,
+            dotenv=self.dotenv,
         )
 
 
@@ -64,10 +63,19 @@ _NAMED = (
     re.compile(
         r"(?:^|/)(?:environment\.ya?ml|packages\.txt|runtime\.txt|\.python-version|README(?:\.md)?)$", re.IGNORECASE
     ),
+    re.compile(r"(?:^|/)\.env\.(?:example|sample|template|dist)$"),
     re.compile(r"\.(?:py|ipynb)$"),
 )
 """Worth reading, the telling ones first."""
 _TEST = re.compile(r"(?:^|/)(?:tests?/|test_[^/]*$|[^/]*_test\.py$|conftest\.py$)")
+
+
+_VARIABLE = re.compile(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w{0,255})[ \t]*=", re.MULTILINE | re.ASCII)
+
+
+def names_of_variables(text: str) -> tuple[str, ...]:
+    """Of a file such as `.env`, each once."""
+    return tuple(dict.fromkeys(_VARIABLE.findall(text)))
 
 
 def nearest(listed: Iterable[Listed]) -> tuple[tuple[Listed, ...], bool]:

@@ -99,7 +99,8 @@ def no_value(key: Node, hint: str | None, at: Node) -> ConfigError:
 def wrong(told: str, path: Path, at: Node) -> ConfigError:
     """What a reader says of a value, or of a key when there is no path."""
     message, _, hint = told.rpartition(". ") if ". " in told else (told, "", "")
-    return fault_at(at, f"{_named(path)}: {message}" if path else message, f"{hint}." if hint else "")
+    subject = _named(path) if message.startswith("is ") else f"{_named(path)}:"
+    return fault_at(at, f"{subject} {message}" if path else message, f"{hint}." if hint else "")
 
 
 def no_table(path: Path, hint: str | None, at: Node) -> ConfigError:
@@ -107,6 +108,20 @@ def no_table(path: Path, hint: str | None, at: Node) -> ConfigError:
     return fault_at(
         at, f"{_named(path)} must hold keys and values", hint or "Write `key: value` lines, indented, below it."
     )
+
+
+_ONE_VALUE = {"resources": "gpu", "limits": "max_duration", "retry": "attempts"}
+"""What people mean who write a single value for all of the keys."""
+
+
+def no_part(path: Path, part: type[Part], at: Node) -> ConfigError:
+    """Something else stands where the keys of that part must."""
+    key = _ONE_VALUE.get(part.PLACE)
+    if key is not None and isinstance(at, Text) and not at.is_null and len(at.value) <= _LONGEST_TYPO:
+        return no_table(path, f"Write `{part.PLACE}: {{{key}: {_shown(at.value)[1:-1]}}}`.", at)
+    if part.PLACE == "trigger":
+        return no_table(path, "Write `trigger: {comment: true}`; what else starts jobs is not in this version.", at)
+    return no_table(path, part.HINT, at)
 
 
 def no_list(path: Path, hint: str | None, at: Node) -> ConfigError:
@@ -146,8 +161,11 @@ def unknown_key(key: str, part: type[Part], at: Node) -> ConfigError:
         )
     allowed = part.KEYS
     elsewhere = next((place for place, keys in PLANNED_KEYS.items() if key in keys), "")
+    planned = _close(key, [*allowed, *PLANNED_KEYS.get(part.PLACE, ())])
     meant = "" if elsewhere else _close(key, allowed) or _MEANT.get(_close(key, _MEANT, cutoff=0.8))
     more = f", and `{key}` under {_PLACES[elsewhere]} is not in this version" if elsewhere else ""
+    if not elsewhere and planned and planned not in allowed:
+        meant, more = "", f"; did you mean `{planned}`, which is not in this version?"
     if part is not File and key in File.KEYS:
         more = ", which belongs at the top level of the file"
     return ConfigError(

@@ -12,8 +12,9 @@ from typing import Any
 from gpurun.domain.config import Config, File, Job, PolicyKeys
 from gpurun.domain.errors import ConfigError
 from gpurun.domain.ids import JobName
-from gpurun.plan.faults import fault_at, in_order, whole_sentence
-from gpurun.plan.nodes import Items, Node, Table, Text, read_nodes
+from gpurun.domain.project import REFERENCE_URL
+from gpurun.plan.faults import Fault, fault_at, in_order, whole_sentence
+from gpurun.plan.nodes import Items, Node, Table, Text, read_all
 from gpurun.plan.read import Reader
 from gpurun.plan.source import quote, readable
 
@@ -44,7 +45,7 @@ def check(file: str | bytes | None) -> Config | tuple[ConfigError, ...]:
     At most MAX_FAULTS, and then one that says how many more there are.
     """
     try:
-        return _config(_root(file))
+        return _config(*_read(file))
     except ConfigError as exc:
         return (whole_sentence(exc),)
     except _Faults as exc:
@@ -114,25 +115,40 @@ class _Faults(Exception):
 
 
 def _root(file: str | bytes | None) -> Table:
-    starter = "Start with `version: 1` and `jobs:`; docs/reference/gpurun-yml.md has an example."
+    """Raises ConfigError for the first thing that is refused in it."""
+    try:
+        root, refused = _read(file)
+    except _Faults as exc:
+        raise exc.errors[0] from None
+    if refused:
+        raise refused[0]
+    return root
+
+
+def _read(file: str | bytes | None) -> tuple[Table, tuple[ConfigError, ...]]:
+    """With what is refused wherever it stands. Raises ConfigError, or _Faults when there is no table to go on with."""
+    starter = f"Start with `version: 1` and `jobs:`; {REFERENCE_URL} has an example."
     if file is None:
         raise ConfigError(
             "there is no file `.gpurun.yml` at this commit",
-            hint="`gpurun init` writes a first one; docs/reference/gpurun-yml.md has all keys.",
+            hint=f"`gpurun init` writes a first one; {REFERENCE_URL} has all keys.",
         )
     text = readable(file)
     if not text.strip():
         raise ConfigError("the file is empty", hint=starter)
-    root = read_nodes(text)
+    root, refused = read_all(text)
+    if refused and not isinstance(root, Table):
+        raise _Faults(in_order(map(_placed, refused)))
     if root is None or (isinstance(root, Text) and root.is_null):
         raise ConfigError("the file holds only comments", hint=starter)
     if not isinstance(root, Table):
         raise ConfigError("the file must hold keys and values", line=root.line, column=root.column, hint=starter)
-    return root
+    return root, refused
 
 
-def _config(root: Table) -> Config:
+def _config(root: Table, refused: tuple[ConfigError, ...]) -> Config:
     reader = Reader()
+    reader.faults += [_placed(fault) for fault in refused]
     file = reader.part(File, root, _TOP, ())
     if not reader.faults:
         _check_merged(root)
@@ -140,6 +156,10 @@ def _config(root: Table) -> Config:
     if reader.faults:
         raise _Faults(in_order(reader.faults))
     return Config(version=file.version, policy=file.policy, jobs=jobs)
+
+
+def _placed(fault: ConfigError) -> Fault:
+    return Text("", is_null=False, line=fault.line, column=fault.column), lambda _: fault
 
 
 def _check_merged(root: Table) -> None:

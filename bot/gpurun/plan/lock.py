@@ -11,11 +11,12 @@ import re
 import shlex
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from typing import Any, NoReturn
 
 from gpurun.domain.config import MAIN, Job, ModelKeys
 from gpurun.domain.config_values import MODEL_ID_PATTERN
-from gpurun.domain.errors import ConfigError, PinNotFound
+from gpurun.domain.errors import ConfigError, PinNotFound, UserError
 from gpurun.domain.folder import beside, config_path, is_safe_path
 from gpurun.domain.ids import HubRef, ImageRef, ImageTag, Revision
 from gpurun.domain.lock import ImagePin, Lock, LockedFile, LockedImage, LockedModel
@@ -229,6 +230,11 @@ def _entries(lock: Lock) -> Iterator[dict[str, object]]:
             yield {"file": file.path, "size": file.size, **hash_}
 
 
+def unreadable_lock(path: object, why: str) -> UserError:
+    """What stands in the place of the file is none that can be read."""
+    return UserError(f"{path} cannot be read: {why}.", hint="Move it away, then run `gpurun lock`.")
+
+
 def read_lock(file: str | bytes) -> Lock:
     """What the file holds. Raises ConfigError with the line."""
     text = _text(file)
@@ -274,14 +280,14 @@ def _close(
 
 def _text(file: str | bytes) -> str:
     if len(file) > MAX_LOCK_BYTES:
-        _wrong(1, f"the file has more than {MAX_LOCK_BYTES >> 20} MiB")
+        _wrong(1, f"the file has more than {MAX_LOCK_BYTES >> 20} MiB", _ANEW)
     try:
         text = file if isinstance(file, str) else file.decode("utf-8")
     except UnicodeDecodeError as exc:
         line = file[: exc.start].count(b"\n") + 1 if isinstance(file, bytes) else 1
-        _wrong(line, "the file is not UTF-8")
+        _wrong(line, "the file is not UTF-8", _ANEW)
     if not text.strip():
-        _wrong(1, "the file is empty")
+        _wrong(1, "the file is empty", _ANEW)
     mark = _MERGE_MARK.search(text)
     if mark is not None:
         raise ConfigError(
@@ -333,7 +339,7 @@ def _image(entry: dict[str, Any], number: int) -> LockedImage:
         _wrong(number, "`image` is no image by tag")
     digest = _field(entry, "digest", _DIGEST, number)
     pin = ImagePin(digest=digest, platforms=tuple(sorted(platforms.items())))
-    return LockedImage(ref=ref, pin=pin, locked_on=_field(entry, "locked_on", _DAY, number))
+    return LockedImage(ref=ref, pin=pin, locked_on=_day(entry, number))
 
 
 def _model(entry: dict[str, Any], number: int) -> LockedModel:
@@ -347,7 +353,7 @@ def _model(entry: dict[str, Any], number: int) -> LockedModel:
         kind=kind,
         ref=ref,
         revision=Revision(_field(entry, "revision", _BLOB, number)),
-        locked_on=_field(entry, "locked_on", _DAY, number),
+        locked_on=_day(entry, number),
     )
 
 
@@ -380,14 +386,21 @@ def _field(entry: dict[str, Any], key: str, shape: re.Pattern[str], number: int)
     return value
 
 
-def _wrong(number: int, what: str) -> NoReturn:
-    raise ConfigError(
-        f"{what}",
-        file=LOCK_NAME,
-        line=number,
-        hint="Delete the entry (a `model` line with all `file` lines below it), or the whole file, and run "
-        "`gpurun lock`, which writes it anew.",
-    )
+def _day(entry: dict[str, Any], number: int) -> str:
+    value = _field(entry, "locked_on", _DAY, number)
+    try:
+        date.fromisoformat(value)
+    except ValueError:
+        _wrong(number, f"`locked_on` is {quoted(value)}, which is no date")
+    return value
+
+
+_ANEW = "Delete the file and run `gpurun lock`, which writes it anew."
+
+
+def _wrong(number: int, what: str, hint: str = "") -> NoReturn:
+    whole = "Delete the entry (a `model` line with all `file` lines below it), or the whole file, and run `gpurun lock`"
+    raise ConfigError(what, file=LOCK_NAME, line=number, hint=hint or f"{whole}, which writes it anew.")
 
 
 def _revision(kind: HubKind, keys: ModelKeys, lock: Lock) -> Revision | None:

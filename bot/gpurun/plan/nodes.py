@@ -32,6 +32,10 @@ MAX_DEPTH = 16
 MAX_NODES = 2_000
 """Keys and values of a file. Each costs a few microseconds and some hundred bytes."""
 
+MAX_REFUSED = 401
+"""More than get a place: `plan.faults` says that there are others."""
+MERGE = "<<"
+
 _TOO_DEEP = f"this is nested more than {MAX_DEPTH} deep"
 _NOT_NEEDED = "No key of this file needs that."
 
@@ -74,22 +78,52 @@ class Table(NamedTuple):
 Node = Text | Items | Table
 
 
+class Read(NamedTuple):
+    """A document, as far as it could be read."""
+
+    root: Node | None
+    """To be used only while there are no faults. With some it still has everything that stands there: a repeated key
+    twice, the text `*a` for an alias, a merge key as a key."""
+    faults: tuple[ConfigError, ...]
+    """What is refused, in the order of the text. Where reading could not go on the last one says why."""
+
+
 class _Reader:
     def __init__(self, events: Events) -> None:
         self.events = events
         self.nodes = 0
+        self.faults: list[ConfigError] = []
+
+    def refuse(self, fault: ConfigError) -> None:
+        """Reading goes on: what stands there costs no more than other nodes, and is not used."""
+        if len(self.faults) < MAX_REFUSED:
+            self.faults.append(fault)
 
 
 def read_nodes(text: str) -> Node | None:
     """The one document of the text; None when it holds none. Raises ConfigError with line and column."""
+    found = read_all(text)
+    if found.faults:
+        raise found.faults[0]
+    return found.root
+
+
+def read_all(text: str) -> Read:
+    """The one document of the text, with everything that is refused in it."""
+    faults: list[ConfigError] = []
     try:
-        return _document(_Reader(Events(text)))
+        reader = _Reader(Events(text))
+        faults = reader.faults
+        return Read(_document(reader), tuple(faults))
+    except ConfigError as fault:
+        return Read(None, (*faults, fault))
     except NestedFarTooDeep as exc:
-        _document(
-            _Reader(Events(text[: exc.index]))
-        )  # with nothing to read ahead it comes to the node that is too deep
+        # with nothing to read ahead it comes to the node that is too deep
+        shorter = read_all(text[: exc.index])
+        if shorter.root is None and shorter.faults:
+            return shorter
         line, column = position(text, exc.index)
-        raise ConfigError(_TOO_DEEP, line=line, column=column, hint=_NOT_NEEDED) from exc
+        return Read(None, (*shorter.faults, ConfigError(_TOO_DEEP, line=line, column=column, hint=_NOT_NEEDED)))
 
 
 def _document(reader: _Reader) -> Node | None:
@@ -108,11 +142,13 @@ def _node(reader: _Reader, event: Event, *, depth: int) -> Node:
         raise _at(f"the file has more than {MAX_NODES:,} keys and values", event, "Split it, or move lists into files.")
     if depth > MAX_DEPTH:
         raise _at(_TOO_DEEP, event, _NOT_NEEDED)
-    _check_plain(reader.events, event)
+    is_refused = _refused(reader, event)
     start = start_of(event)
     line, column = start.line + 1, start.column + 1
+    if isinstance(event, AliasEvent):
+        return Text(f"*{shown(event.anchor or '')}", is_null=False, line=line, column=column)
     if isinstance(event, ScalarEvent):
-        is_null = not event.style and event.value in _NULLS
+        is_null = not is_refused and not event.style and event.value in _NULLS
         return Text(_unescaped(reader.events.value(event), event), is_null, line, column)
     if isinstance(event, SequenceStartEvent):
         return Items(tuple(_items(reader, depth)), line, column)
@@ -131,16 +167,13 @@ def _entries(reader: _Reader, depth: int) -> Iterator[tuple[Text, Node]]:
         key = _node(reader, event, depth=depth + 1)
         if not isinstance(key, Text):
             raise ConfigError("a key must be one text", line=key.line, column=key.column, hint="Remove the `?`.")
-        if key.value == "<<":
-            raise ConfigError("merge keys (`<<`) are not allowed", line=key.line, column=key.column, hint=WRITE_OUT)
+        if key.value == MERGE:
+            merges = "merge keys (`<<`) are not allowed"
+            reader.refuse(ConfigError(merges, line=key.line, column=key.column, hint=WRITE_OUT))
         first = seen.setdefault(key.value, key)
         if first is not key:
-            raise ConfigError(
-                f"the key `{shown(key.value)}` stands here and in line {first.line}",
-                line=key.line,
-                column=key.column,
-                hint="Keep one of the two.",
-            )
+            twice = f"the key `{shown(key.value)}` stands here and in line {first.line}"
+            reader.refuse(ConfigError(twice, line=key.line, column=key.column, hint="Keep one of the two."))
         yield key, _node(reader, reader.events.next(), depth=depth + 1)
 
 
@@ -154,14 +187,19 @@ def _unescaped(value: str, event: ScalarEvent) -> str:
     return value
 
 
-def _check_plain(events: Events, event: Event) -> None:
-    if isinstance(event, AliasEvent):
-        raise _at(f"aliases (`*{shown(event.anchor or '')}`) are not allowed", event, WRITE_OUT)
+def _refused(reader: _Reader, event: Event) -> bool:
+    """Whether it is YAML that this file does not need."""
     assert isinstance(event, NodeEvent)
-    if event.anchor:
-        raise _at(f"anchors (`&{shown(event.anchor)}`) are not allowed", event, WRITE_OUT)
-    if events.is_tagged(event):
-        raise _at("tags (`!…`) are not allowed", event, WRITE_OUT)
+    if isinstance(event, AliasEvent):
+        what = f"aliases (`*{shown(event.anchor or '')}`)"
+    elif event.anchor:
+        what = f"anchors (`&{shown(event.anchor)}`)"
+    elif reader.events.is_tagged(event):
+        what = "tags (`!…`)"
+    else:
+        return False
+    reader.refuse(_at(f"{what} are not allowed", event, WRITE_OUT))
+    return True
 
 
 def _at(message: str, event: Event, hint: str) -> ConfigError:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 from gpurun.domain.part import Form, Many, Named, Part, Value
 from gpurun.plan import faults
 from gpurun.plan.faults import Fault, Path
-from gpurun.plan.nodes import Items, Node, Table, Text
+from gpurun.plan.nodes import MERGE, Items, Node, Table, Text
 
 P = TypeVar("P", bound=Part)
 AnyForm: TypeAlias = "Form[Any] | type[Part]"
@@ -28,10 +28,10 @@ class Reader:
     def part(self, model: type[P], node: Node, key: Node, path: Path) -> P:
         """What the node means, which stands behind the key and at that path of the file."""
         if not isinstance(node, Table):
-            self._add(node, partial(faults.no_table, path, model.HINT))
+            self._add(node, partial(faults.no_part, path, model))
             self._find_nothing(node, key)
             return model()
-        if model.REQUIRED:
+        if model.REQUIRED and node.find(MERGE) is None:
             self.require_keys(model, [name.value for name, _ in node.entries], key, path)
         found: dict[str, Any] = {}
         for name, value in node.entries:

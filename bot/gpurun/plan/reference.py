@@ -22,7 +22,7 @@ from gpurun.domain.config import (
     TriggerKeys,
 )
 from gpurun.domain.part import Part
-from gpurun.domain.repository import SCHEMA_URL
+from gpurun.domain.project import SCHEMA_URL
 from gpurun.plan.described import description, descriptions
 from gpurun.plan.faults import MAX_FAULTS
 from gpurun.plan.load import MAX_MERGED

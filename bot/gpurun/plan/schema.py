@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from gpurun.domain.config import File
 from gpurun.domain.errors import Bug
 from gpurun.domain.part import Form, Key, Many, Named, Part, Value
-from gpurun.domain.repository import SCHEMA_URL
+from gpurun.domain.project import SCHEMA_URL
 from gpurun.plan.described import description, descriptions
 from gpurun.plan.nodes import Items, Node, Table, Text, read_nodes
 

@@ -42,7 +42,7 @@ def position(text: str, at: int) -> tuple[int, int]:
 
 def quote(text: str, line: int, column: int) -> str:
     """The line with a caret under the column; a long one is cut around it. Empty when there is no such line."""
-    lines = text.split("\n")
+    lines = text.split("\n", max(line, 0))  # not all of them: fifty faults are quoted
     if not 1 <= line <= len(lines):
         return ""
     start = max(0, column - 80)

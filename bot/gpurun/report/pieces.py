@@ -9,7 +9,7 @@ from itertools import groupby
 from gpurun.domain.folder import config_path as config_path_in
 from gpurun.domain.folder import job_in
 from gpurun.domain.plan import ModelPin
-from gpurun.domain.repository import REFERENCE_URL
+from gpurun.domain.project import REFERENCE_URL
 from gpurun.domain.run import Attempt, Phase, Run
 from gpurun.domain.telemetry import Cost, GpuSummary, Series, Summary
 from gpurun.domain.text import clean

@@ -69,7 +69,10 @@ def test_another_folder(here, capsys, monkeypatch):
     assert "smoke · sub/.gpurun.yml" in capsys.readouterr().out
     monkeypatch.chdir(here / "bad")
     assert show("smoke", "--path", "./sub/") == 0
-    assert "smoke · ../sub/.gpurun.yml" in capsys.readouterr().out
+    assert "smoke · sub/.gpurun.yml" in capsys.readouterr().out
+    monkeypatch.chdir(here / "sub")
+    assert show("smoke") == 0
+    assert "smoke · sub/.gpurun.yml" in capsys.readouterr().out
     monkeypatch.chdir(here)
     assert show("smoke", "--path", "bad") == 2
     told = capsys.readouterr()

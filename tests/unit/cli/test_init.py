@@ -29,17 +29,69 @@ def test_what_is_said(checkout, capsys):
     assert ".env is not ignored by git" in told
 
 
+MONOREPO = {
+    "a/demo.py": "import os\nos.environ['HF_TOKEN']\n",
+    "a/requirements.txt": "numpy\n",
+    "b/app.py": "",
+    "b/deep/c/main.py": "",
+    ".gitignore": ".env\n",
+}
+
+
+def test_in_a_sub_folder_the_file_is_for_that_folder(checkout, capsys):
+    folder = checkout({**MONOREPO, ".gpurun.yml": "mine"})
+    assert write_starter(folder / "a") == 0
+    text = (folder / "a/.gpurun.yml").read_text()
+    assert "run: python3 demo.py" in text
+    assert "setup: pip install -r requirements.txt" in text
+    assert "HF_TOKEN in `demo.py:2`" in text
+    assert "workdir" not in text
+    assert (folder / ".gpurun.yml").read_text() == "mine"
+    told = capsys.readouterr().out
+    assert told.startswith(f"Wrote {folder}/a/.gpurun.yml with")
+    assert "\n  gpurun plan smoke  prints" in told
+    assert "--path ." not in told
+    assert validate_file(folder / "a/.gpurun.yml") == 0
+
+
+def test_a_named_folder_and_what_to_type_then(checkout, capsys):
+    folder = checkout(MONOREPO)
+    assert write_starter(folder, "b/deep/c/") == 0
+    assert "run: python3 main.py" in (folder / "b/deep/c/.gpurun.yml").read_text()
+    told = capsys.readouterr().out
+    assert "\n  gpurun lock b/deep/c/.gpurun.yml " in told
+    assert "\n  gpurun plan smoke --path b/deep/c " in told
+    assert "`gpurun init --path .` writes one for the whole repository" in told
+    assert write_starter(folder / "a", ".") == 0
+    told = capsys.readouterr().out
+    assert "\n  gpurun run smoke --path . " in told
+    assert "- workdir: there are other projects. `gpurun init --path b` writes a file there.\n" in told
+    assert "The first of several projects. `gpurun init --path b` writes" in (folder / ".gpurun.yml").read_text()
+    for odd, said in {"none": "There is no folder none in", "../x": "is no folder inside", "/": "is no folder"}.items():
+        assert write_starter(folder, odd) == 2
+        assert said in capsys.readouterr().err
+
+
 def test_the_file_goes_to_the_top_and_new_files_count(checkout, capsys):
     folder = checkout({"src/a.py": "", ".gitignore": ".env\nignored/\n"})
     for path, text in {"requirements.txt": "numpy\n", "ignored/Dockerfile": "FROM x", "demo.py": ""}.items():
         (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_text(text)
-    assert write_starter(folder / "src") == 0
+    assert write_starter(folder / "src", ".") == 0
     assert ".env" not in capsys.readouterr().out
     text = (folder / ".gpurun.yml").read_text()
     assert text.startswith("# yaml-language-server: $schema=https://")
     assert "run: python3 demo.py" in text
     assert "setup: pip install -r requirements.txt" in text
+
+
+def test_of_dotenv_only_names_are_told(checkout, capsys):
+    folder = checkout({"demo.py": "", ".gitignore": ".env\n"})
+    (folder / ".env").write_text("HF_TOKEN=hf_geheim\n")
+    assert write_starter(folder) == 0
+    text = (folder / ".gpurun.yml").read_text()
+    assert "secrets: [HF_TOKEN]" in text
+    assert "geheim" not in text + capsys.readouterr().out
 
 
 def test_print_writes_nothing(checkout, capsys):

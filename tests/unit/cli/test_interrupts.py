@@ -76,3 +76,15 @@ async def test_a_signal_that_was_switched_off_stays_so():
         assert waited.cancelled_caught
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("number", "told"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM"), (signal.SIGHUP, "a closed terminal")]
+)
+async def test_the_first_one_is_kept_for_people(number, told):
+    async with listening() as interrupts:
+        os.kill(os.getpid(), number)
+        await interrupts.reach(1)
+        interrupts.add("output that nobody reads")
+        assert interrupts.first == told

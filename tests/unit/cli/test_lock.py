@@ -162,6 +162,13 @@ def test_upgrade_takes_the_file_before_the_option_as_refusals_write_it(place, re
     assert read_lock(file.read_bytes()).images[0].pin.digest == new
 
 
+@pytest.mark.parametrize("file", [".gpurun.yml", "sub/.gpurun.yml", ".gpurun.lock", "./x"])
+def test_upgrade_takes_no_file(place, capsys, file):
+    place(ONE)
+    assert lock("--upgrade", file) == 2
+    assert f"The file stands before it: `gpurun lock {file} --upgrade`.\n" in capsys.readouterr().err
+
+
 def test_upgrade_of_one_job_leaves_the_others(place, registry, hub, capsys):
     registry.push("org/app", "1.2")
     base = registry.push("org/base", "9")
@@ -386,8 +393,10 @@ def test_a_lock_that_cannot_be_read(place, registry, hub, monkeypatch, capsys):
     hub.add_model("acme/tiny", FILES)
     place(ONE)
     Path(".gpurun.lock").mkdir()
-    assert lock() == 2
-    assert ".gpurun.lock cannot be read: Is a directory." in capsys.readouterr().err
+    said = "gpurun lock: .gpurun.lock cannot be read: Is a directory.\nMove it away, then run `gpurun lock`.\n"
+    for words in ((), ("--check",)):
+        assert lock(*words) == 2
+        assert capsys.readouterr().err == said
 
 
 def test_a_folder_that_cannot_be_written_to(place, registry, hub, monkeypatch, capsys):

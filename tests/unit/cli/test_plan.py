@@ -240,6 +240,13 @@ def test_what_is_said_of_another_folder_names_it(here, capsys, monkeypatch):
     assert "gpurun plan: sub/.gpurun.lock:1:1: this line is no JSON object" in capsys.readouterr().err
 
 
+def test_a_lock_that_is_a_folder(here, capsys):
+    here({".gpurun.yml": NAMES, ".gpurun.lock/x": ""})
+    assert plan("smoke") == 2
+    told = "gpurun plan: .gpurun.lock cannot be read: Is a directory.\nMove it away, then run `gpurun lock`.\n"
+    assert capsys.readouterr().err == told
+
+
 def test_a_commit_that_a_run_would_refuse_is_refused(here, capsys):
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 12345678\n"
     here({".gpurun.yml": PINNED, ".gitattributes": "*.bin filter=lfs\n", "w.bin": pointer})
@@ -273,3 +280,16 @@ def test_a_broken_file_shows_the_place(here, capsys):
     here({".gpurun.yml": PINNED + "    imag: x\n"})
     assert plan("smoke") == 2
     assert ".gpurun.yml:6:5: unknown key `imag`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("init",), ("plan", "smoke"), ("diff", "HEAD", "HEAD"), ("run", "smoke")])
+def test_without_git_every_command_ends_alike(here, capsys, monkeypatch, words):
+    here({".gpurun.yml": PINNED})
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(SystemExit) as ended:
+        cli(list(words))
+    assert ended.value.code == 2
+    assert (
+        f"gpurun {words[0]}: git is not installed on this machine; install it and try again.\n"
+        in capsys.readouterr().err
+    )

@@ -28,11 +28,13 @@ HEAD = f"version: 1\njobs:\n  smoke:\n    image: {IMAGE}\n    run: python smoke.
 
 
 def refused(file):
-    """`line:column message | hint` of the first fault."""
+    """`line:column message | hint` of each fault, in a line."""
     with pytest.raises(ConfigError) as caught:
         load(file)
-    error = caught.value
-    return f"{error.line}:{error.column} {error.message.removesuffix('.')}" + (f" | {error.hint}" if error.hint else "")
+    return "\n".join(
+        f"{error.line}:{error.column} {error.message.removesuffix('.')}" + (f" | {error.hint}" if error.hint else "")
+        for error in (caught.value, *caught.value.others)
+    )
 
 
 def job(text=""):
@@ -241,7 +243,7 @@ def test_b052_one_byte_order_mark_and_any_line_ends_are_fine(file):
         (HEAD.replace(IMAGE, "'python:'"), "'python:' is no image | Write name:tag, or name@sha256: and 64 hex"),
         (HEAD.replace(IMAGE, "python@sha256:12"), "4:12 `jobs.smoke.image`: 'python@sha256:12' is no image by digest"),
         (HEAD.replace(IMAGE, "[a]"), "4:12 `jobs.smoke.image`: must be one text"),
-        (HEAD.replace("python smoke.py", "' '"), "5:10 `jobs.smoke.run`: is empty | Write the command."),
+        (HEAD.replace("python smoke.py", "' '"), "5:10 `jobs.smoke.run` is empty | Write the command."),
         (HEAD.replace("python smoke.py", ""), "5:5 `run` has no value"),
         (HEAD + "    models: [{id: gpt2, revision: main}]\n", "6:19 `jobs.smoke.models[0].id`: 'gpt2' is no model"),
         (HEAD + "    models: [{id: a/b, revision: a..b}]\n", "`jobs.smoke.models[0].revision`: 'a..b' is no branch"),
@@ -297,10 +299,23 @@ def test_b052_one_byte_order_mark_and_any_line_ends_are_fine(file):
         (HEAD + "    resources: {gpu: RTX4090}\n", "GPU names are not in this version"),
         (HEAD + "    resources: {gpu: 80GB..24GB}\n", "runs backwards"),
         (HEAD + "    resources: {gpu: '24GB:0'}\n", "'0' is no number of GPUs"),
-        (HEAD + "    resources: {gpu: '24GB:1..2'}\n", "'1..2' is no number of GPUs"),
+        (HEAD + "    resources: {gpu: '24GB:1..2'}\n", "a range of counts is not in this version | Write one number"),
+        (HEAD + "    resources: {gpu: 24GB..80GB:1..2}\n", "a range of counts is not in this version"),
+        (HEAD + "    resources: 24GB:1\n", "must hold keys and values | Write `resources: {gpu: 24GB:1}`."),
+        (HEAD + "    retry: 3\n", "`jobs.smoke.retry` must hold keys and values | Write `retry: {attempts: 3}`."),
+        (HEAD + "    limits: 30m\n", "| Write `limits: {max_duration: 30m}`."),
+        (HEAD + "    trigger: [push]\n", "| Write `trigger: {comment: true}`; what else starts"),
+        (HEAD + "    limits: {max_duration: 0s}\n", "'0s' is too short | Write at least 1s."),
+        (HEAD + "    limits: {max_duration: 99999999999s}\n", "99999999999s is longer than 168h, the most that"),
+        (HEAD + "    resources: {memory: 8gb}\n", "'8gb' is no size | Write 8GB, in upper case"),
+        (HEAD + "    resources: {memory: 8 GiB}\n", "'8 GiB' is no size | Write 8GB, in upper case"),
+        (HEAD + "    resources: {shm_size: 8x}\n", "'8x' is no size | Write 512MB, 24GB or 1TB."),
+        (HEAD + "    limits: {max_cost_usd: 5}\n", "did you mean `max_cost`, which is not in this version?"),
+        ("", "the file is empty | Start with `version: 1` and `jobs:`; https://github.com/gpurun/gpurun/"),
+        (None, "| `gpurun init` writes a first one; https://github.com/gpurun/gpurun/blob/main/docs"),
         (HEAD + "    resources: {memory: 32}\n", "'32' is no size | Write 512MB, 24GB or 1TB."),
         (HEAD + "    resources: {cpu: 0}\n", "'0' is no number of CPUs"),
-        (HEAD + "    resources: x\n", "6:16 `jobs.smoke.resources` must hold keys and values"),
+        (HEAD + "    resources: x\n", "`jobs.smoke.resources` must hold keys and values"),
         # names
         (HEAD.replace("smoke:", "Smoke:"), "3:3 'Smoke' cannot be the name of a job"),
         (HEAD.replace("smoke:", "smoke.:"), "3:3 'smoke.' cannot be the name of a job"),
@@ -648,6 +663,59 @@ def test_b050_a_key_that_stands_twice_is_told_with_both_lines(file, answer):
     assert answer in refused(file)
 
 
+def told(file):
+    faults = check(file)
+    assert isinstance(faults, tuple)
+    return [f"{fault.line}:{fault.column} {fault.message}" for fault in faults]
+
+
+def test_b050_what_is_refused_hides_no_other_fault():
+    file = (
+        f"version: 1\nx: &a 1\njobs:\n  smoke:\n    image: {IMAGE}\n    run: x\n    run: y\n    rnu: z\n"
+        f"    env: {{A: *a, B: !!str 1, B: ''}}\n  smoke:\n    <<: *base\n    comand: x\n  other: *smoke\n"
+        "  models: {image: a:1, run: x, models: [{<<: *m}, *n]}\n"
+    )
+    assert told(file) == snapshot(
+        [
+            "2:1 unknown key `x`.",
+            "2:4 anchors (`&a`) are not allowed.",
+            "7:5 the key `run` stands here and in line 6.",
+            "8:5 unknown key `rnu`; did you mean `run`?",
+            "9:14 aliases (`*a`) are not allowed.",
+            "9:21 tags (`!…`) are not allowed.",
+            "9:30 the key `B` stands here and in line 9.",
+            "10:3 the key `smoke` stands here and in line 4.",
+            "11:5 merge keys (`<<`) are not allowed.",
+            "11:9 aliases (`*base`) are not allowed.",
+            "12:5 unknown key `comand`; did you mean `run`?",
+            "13:10 aliases (`*smoke`) are not allowed.",
+            "14:42 merge keys (`<<`) are not allowed.",
+            "14:46 aliases (`*m`) are not allowed.",
+            "14:51 aliases (`*n`) are not allowed.",
+        ]
+    )
+
+
+def test_b050_what_cannot_be_read_does_not_hide_what_stands_above_it():
+    assert told("a: 1\na: 2\nb: &x 1\nc: [") == snapshot(
+        [
+            "2:1 the key `a` stands here and in line 1.",
+            "3:4 anchors (`&x`) are not allowed.",
+            "4:5 not valid YAML: the file ends inside brackets.",
+        ]
+    )
+    assert told(f"a: 1\na: 2\nb: {'[' * 5000}") == snapshot(
+        ["2:1 the key `a` stands here and in line 1.", "3:19 this is nested more than 16 deep."]
+    )
+    assert told("a: 1\na: 2\n---\n") == snapshot(
+        ["2:1 the key `a` stands here and in line 1.", "3:1 a second document starts here; the file holds one."]
+    )
+
+
+def test_b050_so_many_that_are_refused_are_counted_and_not_all_told():
+    assert told("a: 1\n" * 900)[-1] == snapshot("52:1 at least 350 more faults are here and below.")
+
+
 def test_b051_unknown_keys_are_told_at_every_level_with_what_was_meant():
     file = (
         f"version: 1\njobs: {{smoke: {{image: '{IMAGE}', run: x, comand: python t.py, time_out: 5m, max_cost: 1}}}}\n"
@@ -726,7 +794,7 @@ def test_b057_absent_unreadable_and_invalid_are_three_things_and_each_has_a_plac
     assert refused(file).startswith(said)
 
 
-@pytest.mark.parametrize("text", ["8g", "8gb", "8 GiB", "0", "-1", "0GB", "1e3MB", "8GB..", "99999999999GB"])
+@pytest.mark.parametrize("text", ["8 G of it", "0", "-1", "0GB", "1e3MB", "8GB..", "99999999999GB"])
 def test_b105_a_size_of_shared_memory_that_is_none_says_how_to_write_one(text):
     assert f"6:27 `jobs.smoke.resources.shm_size`: '{text}' is no size | Write 512MB, 24GB or 1TB." in refused(
         HEAD + f"    resources: {{shm_size: '{text}'}}\n"

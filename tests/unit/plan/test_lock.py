@@ -103,6 +103,8 @@ def test_anything_is_a_lock_or_an_error_of_the_file(text):
     ("change", "told"),
     [
         (lambda text: "", "1 the file is empty"),
+        (lambda text: text.replace("2026-12-01", "2026-99-99", 1), "2 `locked_on` is '2026-99-99', which is no date"),
+        (lambda text: text.replace("2026-12-01", "2026-02-30", 1), "2 `locked_on` is '2026-02-30', which is no date"),
         (lambda text: text.replace('"gpurun_lock": 1', '"gpurun_lock": 2'), "1 the first line must be"),
         (lambda text: text.replace(DIGEST, "sha256:1", 1), "2 `digest` is 'sha256:1', which is none"),
         (lambda text: text.replace('"ref"', '"reff"'), "3 the key 'reff' is unknown"),
@@ -239,3 +241,10 @@ def test_a_data_set_is_pinned_beside_the_model_of_its_name():
     assert (model.kind, model.revision, data.kind, data.revision) == ("model", REVISION, "dataset", DATA.revision)
     with pytest.raises(Unpinned, match="The data set org/model at main is not pinned"):
         pinned(one, LOCK)
+
+
+@pytest.mark.parametrize("file", ["", b"\x00\xff\x80"])
+def test_nothing_of_an_empty_or_binary_file_is_worth_keeping(file):
+    with pytest.raises(ConfigError) as caught:
+        read_lock(file)
+    assert caught.value.hint == "Delete the file and run `gpurun lock`, which writes it anew."

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 
 from gpurun.domain.config import File
-from gpurun.domain.repository import SCHEMA_URL
+from gpurun.domain.project import SCHEMA_URL
 from gpurun.plan.load import load
 from gpurun.plan.nodes import Items, Node, Table, Text, read_nodes
 from gpurun.plan.read import Reader

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpurun.domain.errors import SourceUnavailable
+from gpurun.domain.errors import NoGit
 
 PIECE_BYTES = 256 * 1024
 
@@ -26,10 +26,10 @@ class Ended:
 
 
 def git_program() -> str:
-    """Absolute path of git. Raises SourceUnavailable when there is none."""
+    """Absolute path of git. Raises NoGit when there is none."""
     program = shutil.which("git")
     if program is None:
-        raise SourceUnavailable("git is not installed on this machine; install it and try again")
+        raise NoGit("git is not installed on this machine; install it and try again.")
     return program
 
 

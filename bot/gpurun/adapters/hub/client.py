@@ -56,8 +56,10 @@ class HuggingFaceHub:
         *,
         resolve_timeout_s: float = 25.0,
         idle_timeout_s: float = 20.0,
+        at_terminal: bool = False,
     ) -> None:
-        self._wire = HubWire(endpoint, token, Pauses(clock), idle_timeout_s=idle_timeout_s)
+        """`at_terminal`: refusals speak to whoever sets the token, and not to those who use a bot."""
+        self._wire = HubWire(endpoint, token, Pauses(clock), idle_timeout_s=idle_timeout_s, at_terminal=at_terminal)
         self._downloads = Downloads(self._wire)
         self._resolve_timeout_s = resolve_timeout_s
         self._cache_folder = cache_folder

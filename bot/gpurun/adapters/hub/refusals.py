@@ -30,6 +30,13 @@ class Asked:
     path: str
     """Empty when it was not about one file."""
     sent_token: bool
+    at_terminal: bool = False
+    """By somebody who sets the token himself; else by the bot, whose token an administrator sets."""
+
+    @property
+    def owner(self) -> str:
+        """Of the token."""
+        return "your" if self.at_terminal else "the bot's"
 
     @property
     def page(self) -> str:
@@ -117,8 +124,10 @@ def _refused(asked: Asked, status: int) -> PinNotFound:
     return PinNotFound(f"The hub refused {asked} with status {status}.", pin=asked.pin)
 
 
-def _bad_token(_: Asked) -> PinNotFound:
-    return PinNotFound("The hub does not accept the bot's token.", hint="An administrator must renew GPURUN_HUB_TOKEN.")
+def _bad_token(asked: Asked) -> PinNotFound:
+    own = "Set GPURUN_HUB_TOKEN to one that it knows."
+    hint = own if asked.at_terminal else "An administrator must renew GPURUN_HUB_TOKEN."
+    return PinNotFound(f"The hub does not accept {asked.owner} token.", hint=hint)
 
 
 def _disabled(asked: Asked) -> PinNotFound:
@@ -154,13 +163,15 @@ def _no_file(asked: Asked) -> PinNotFound:
 def _gated(asked: Asked) -> PinNotFound:
     page = asked.page
     if not asked.sent_token:
+        sent = "no token was sent" if asked.at_terminal else "the bot sent no token"
+        then = "set GPURUN_HUB_TOKEN" if asked.at_terminal else "have an administrator set GPURUN_HUB_TOKEN"
         return PinNotFound(
-            f"{asked.model_id} is gated, and the bot sent no token.",
-            hint=f"Accept its terms at {page}, then have an administrator set GPURUN_HUB_TOKEN.",
+            f"{asked.model_id} is gated, and {sent}.",
+            hint=f"Accept its terms at {page}, then {then}.",
             pin=asked.pin,
         )
     return PinNotFound(
-        f"{asked.model_id} is gated, and the account of the bot's token has no access to it.",
+        f"{asked.model_id} is gated, and the account of {asked.owner} token has no access to it.",
         hint=f"Accept its terms at {page} with that account.",
         pin=asked.pin,
     )
@@ -177,7 +188,7 @@ def _hidden(asked: Asked) -> PinNotFound:
 
 
 def _forbidden(asked: Asked) -> PinNotFound:
-    token = "the bot's token may not read it" if asked.sent_token else "no token was sent"
+    token = f"{asked.owner} token may not read it" if asked.sent_token else "no token was sent"
     return PinNotFound(
-        f"The hub forbids {asked} ({token}).", hint="Give the token of the bot read access to it.", pin=asked.pin
+        f"The hub forbids {asked} ({token}).", hint=f"Give {asked.owner} token read access to it.", pin=asked.pin
     )

@@ -27,11 +27,14 @@ _MAX_PORT = 65_535
 class HubWire:
     """Raises PinNotFound and HubUnavailable only. The token goes to `endpoint` and nowhere else."""
 
-    def __init__(self, endpoint: str, token: SecretStr, pauses: Pauses, *, idle_timeout_s: float) -> None:
+    def __init__(
+        self, endpoint: str, token: SecretStr, pauses: Pauses, *, idle_timeout_s: float, at_terminal: bool
+    ) -> None:
         self._endpoint = endpoint.rstrip("/")
         self._token = token
         self._pauses = pauses
         self._idle_timeout_s = idle_timeout_s
+        self._at_terminal = at_terminal
         self._client: httpx2.AsyncClient | None = None
 
     async def close(self) -> None:
@@ -47,6 +50,7 @@ class HubWire:
             revision=revision,
             path=path,
             sent_token=bool(self._token.get_secret_value()),
+            at_terminal=self._at_terminal,
         )
 
     def revision_url(self, asked: Asked) -> httpx2.URL:

@@ -20,7 +20,7 @@ from gpurun.domain.errors import PinNotFound, SourceUnavailable, UserError
 from gpurun.domain.forge import Extra, RepoFile, RepoRef
 from gpurun.domain.ids import BranchName, CommitSha, RepoName, TreeSha
 from gpurun.domain.quantity import quoted
-from gpurun.domain.repository import Listed, RepoFacts, nearest, worth_reading
+from gpurun.domain.repository import MAX_TEXT_BYTES, Listed, RepoFacts, names_of_variables, nearest, worth_reading
 from gpurun.domain.source import Fetched, Gitlink, GitTag, require_module_name
 
 ENV_FILE = ".env"
@@ -149,17 +149,26 @@ class Checkout:
     async def _blob(self, blob: str) -> bytes:
         return (await self._must(await self.top(), "cat-file", "blob", blob)).stdout
 
-    async def look(self) -> RepoFacts:
-        """What the working tree says of itself, new files included and ignored ones not. Reads only, and no links."""
+    async def look(self, folder: str = "") -> RepoFacts:
+        """What the working tree says of itself, new files included and ignored ones not. Reads only, and no links.
+
+        Of that folder alone, with paths relative to it; empty for the top. Of `.env` at the top there are names only.
+        """
         top = await self.top()
-        listed = await self._must(top, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
-        paths = (os.fsdecode(path) for path in listed.stdout.split(b"\0") if path)
-        near, is_cut = nearest(Listed(path, 0) for path in paths)
-        there = await asyncio.to_thread(lambda: tuple(filter(None, (_listed(top, one.path) for one in near))))
-        texts = await asyncio.to_thread(
-            lambda: {one.path: text for one in worth_reading(there) if (text := _read(top / one.path, one.size))}
+        listed = await self._must(
+            top, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate", "--", folder or "."
         )
-        return RepoFacts(paths=tuple(one.path for one in there), texts=texts, is_cut=is_cut)
+        start = f"{folder}/" if folder else ""
+        named = (os.fsdecode(path) for path in listed.stdout.split(b"\0") if path)
+        paths = (path.removeprefix(start) for path in named if path.startswith(start))
+        below = top / folder
+        near, is_cut = nearest(Listed(path, 0) for path in paths)
+        there = await asyncio.to_thread(lambda: tuple(filter(None, (_listed(below, one.path) for one in near))))
+        texts = await asyncio.to_thread(
+            lambda: {one.path: text for one in worth_reading(there) if (text := _read(below / one.path, one.size))}
+        )
+        dotenv = names_of_variables(await asyncio.to_thread(_read, top / ENV_FILE, MAX_TEXT_BYTES))
+        return RepoFacts(paths=tuple(one.path for one in there), texts=texts, is_cut=is_cut, dotenv=dotenv)
 
     async def ignores(self, path: str) -> bool:
         """Whether `git add` passes that plain file name by."""

@@ -60,12 +60,18 @@ def command_of(
 ) -> Command:
     """The first kind that the repository has; without any, one that fails and says so."""
     script, ordered = _script(paths, texts), _of_dockerfile(texts, dockerfile)
-    if script is not None and script.text.endswith(_HELP) and ordered is not None:
+    if script is not None and ordered is not None and (script.text.endswith(_HELP) or _names_a_file(ordered, paths)):
         script = None  # there are values for what the script needs
     for guess in (_tests(paths, packages), script, ordered, _notebook(paths), _entry(paths, packages)):
         if guess is not None:
             return guess
     return Command(text=NOTHING, because=("Nothing to run was found: write a command that ends by itself.",))
+
+
+def _names_a_file(command: Command, paths: tuple[str, ...]) -> bool:
+    """Whether it runs a script of the repository, in the way in which people run it."""
+    there = frozenset(paths)
+    return any(word.endswith(".py") and word.removeprefix("./") in there for word in " ".join(command.words).split())
 
 
 def may_hold_a_secret(text: str) -> bool:
@@ -213,6 +219,10 @@ def _of_dockerfile(texts: Mapping[str, str], dockerfile: Dockerfile | None) -> C
     if dockerfile is None or not dockerfile.command:
         return None
     words, where = dockerfile.command, f"{dockerfile.path}:{dockerfile.command_line}"
+    source = f"The command of `{where}`"
+    if dockerfile.entrypoint_line:
+        lines = sorted({dockerfile.entrypoint_line, dockerfile.command_line})
+        source = f"ENTRYPOINT and CMD of `{dockerfile.path}`, lines {lines[0]} and {lines[-1]}, joined"
     if words[0].startswith("-") and "vllm/vllm-openai" in dockerfile.base:
         words = (*VLLM_ENTRYPOINT, *words)
     if words[0] in ("bash", "sh", "/bin/bash", "/bin/sh", "tail", "sleep") and len(words) < 4:
@@ -220,19 +230,21 @@ def _of_dockerfile(texts: Mapping[str, str], dockerfile: Dockerfile | None) -> C
     command = shlex.join(words)
     if may_hold_a_secret(command) or not command.isprintable() or len(command) > 500:
         return None
-    own = next((word for word in words[1:] if word.startswith("/") and not word.startswith("/usr/")), "")
+    own = next((word for word in words[1:] if word.startswith("/") and not word.startswith(("/usr/", "/bin/"))), "")
     about = (f"`{own}` is a path of the image that it builds; the job starts in a checkout.",) if own else ()
     served = _served(words, texts, dockerfile)
     if served:
-        serving = _serving(command, served, f"The command of `{where}` serves until it is stopped.")
+        serving = _serving(command, served, f"{source}; it serves until it is stopped.")
         return replace(serving, because=(*serving.because, *about), words=words, where=where)
-    return Command(text=command, because=(f"The command of `{where}`.", *about), words=words, where=where)
+    return Command(text=command, because=(f"{source}.", *about), words=words, where=where)
 
 
 def _served(words: tuple[str, ...], texts: Mapping[str, str], dockerfile: Dockerfile) -> int:
     """The port on which it serves; 0 when it ends by itself, as far as anybody can see."""
     command = " ".join(words)
-    script = _read_script(next((texts[word] for word in words if word.endswith(".py") and word in texts), ""))
+    script = _read_script(
+        next((texts[at] for word in words if (at := word.removeprefix("./")).endswith(".py") and at in texts), "")
+    )
     if not (_SERVES.search(command) or script.framework or script.application):
         return 0
     named = _PORT.search(command)

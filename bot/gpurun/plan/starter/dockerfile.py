@@ -35,6 +35,13 @@ class Dockerfile:
     command: tuple[str, ...] = ()
     """ENTRYPOINT and CMD as words."""
     command_line: int = 0
+    """Of the CMD, or of the ENTRYPOINT that does without one."""
+    entrypoint_line: int = 0
+    """0 when the command is of one instruction."""
+    variables: tuple[str, ...] = ()
+    """Names that ENV sets in the image that it builds."""
+    variables_line: int = 0
+    """Of the first."""
     apt: tuple[str, ...] = ()
     pip: tuple[str, ...] = ()
     """Words after `pip install` that name packages, quoted for a shell."""
@@ -46,13 +53,28 @@ class Dockerfile:
         return bool(_PYTHON_INSIDE.search(self.base)) and not _OLD_PYTHON.search(self.base)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Order:
+    """What an ENTRYPOINT or a CMD says."""
+
+    words: tuple[str, ...]
+    """Empty for a shell's line that is more than one plain command."""
+    shell: str
+    """The line of the shell form; empty for the exec form."""
+    line: int
+
+
 @dataclass(slots=True)
 class _Reading:
     arguments: dict[str, str] = field(default_factory=dict)
     stages: dict[str, Dockerfile] = field(default_factory=dict)
+    orders: dict[str, tuple[_Order | None, _Order | None]] = field(default_factory=dict)
+    """ENTRYPOINT and CMD of each stage."""
     stage: str = ""
-    entrypoint: tuple[str, ...] = ()
-    cmd: tuple[str, ...] = ()
+    entrypoint: _Order | None = None
+    cmd: _Order | None = None
+    is_cmd_older: bool = False
+    """It is of the stage that this one starts from."""
 
 
 def read_dockerfile(path: str, text: str) -> Dockerfile:
@@ -70,15 +92,23 @@ def read_dockerfile(path: str, text: str) -> Dockerfile:
             case "EXPOSE":
                 ports = tuple(int(word) for word in re.findall(r"\b\d{2,5}\b", rest))
                 found = replace(found, ports=(*found.ports, *ports))
-            case "CMD" | "ENTRYPOINT":
-                if instruction == "CMD":
-                    reading.cmd = _words(rest)
-                else:
-                    reading.entrypoint = _words(rest)
-                found = replace(found, command=(*reading.entrypoint, *reading.cmd), command_line=line)
+            case "ENV":
+                found = replace(
+                    found,
+                    variables=(*found.variables, *_names(rest)),
+                    variables_line=found.variables_line or line,
+                )
+            case "CMD":
+                reading.cmd, reading.is_cmd_older = _order(rest, line), False
+                found = _with_command(found, reading)
+            case "ENTRYPOINT":
+                reading.entrypoint = _order(rest, line)
+                reading.cmd = None if reading.is_cmd_older else reading.cmd
+                found = _with_command(found, reading)
             case _:
                 continue
         reading.stages[reading.stage] = found
+        reading.orders[reading.stage] = reading.entrypoint, reading.cmd
     return found
 
 
@@ -104,9 +134,10 @@ def _stage(path: str, rest: str, line: int, reading: _Reading) -> Dockerfile:
     words = [word for word in rest.split() if not word.startswith("--")]
     image = _expanded(words[0], reading.arguments) if words else ""
     reading.stage = words[2].lower() if len(words) == 3 and words[1].lower() == "as" else ""
-    reading.entrypoint, reading.cmd = (), ()
+    reading.entrypoint, reading.cmd = reading.orders.get(image.lower(), (None, None))
+    reading.is_cmd_older = True
     if image.lower() in reading.stages:
-        return replace(reading.stages[image.lower()], command=(), command_line=0)
+        return reading.stages[image.lower()]
     return Dockerfile(path=path, base=image if _is_image(image) else "", base_line=line)
 
 
@@ -130,6 +161,34 @@ def _expanded(text: str, arguments: dict[str, str]) -> str:
 
     expanded = _VARIABLE.sub(value, text)
     return "" if unknown else expanded
+
+
+def _with_command(found: Dockerfile, reading: _Reading) -> Dockerfile:
+    """ENTRYPOINT and CMD, as Docker puts them together: an ENTRYPOINT in the shell form takes no CMD."""
+    entrypoint, cmd = reading.entrypoint, reading.cmd
+    if cmd is not None and (entrypoint is None or not (entrypoint.words or entrypoint.shell)):  # `[]` takes it away
+        return replace(found, command=cmd.words, command_line=cmd.line, entrypoint_line=0)
+    if entrypoint is None:
+        return found
+    if cmd is None or entrypoint.shell or not (cmd.words or cmd.shell):
+        return replace(found, command=entrypoint.words, command_line=entrypoint.line, entrypoint_line=0)
+    more = ("/bin/sh", "-c", cmd.shell) if cmd.shell else cmd.words
+    words = (*entrypoint.words, *more)
+    return replace(found, command=words, command_line=cmd.line, entrypoint_line=entrypoint.line)
+
+
+def _order(rest: str, line: int) -> _Order:
+    return _Order(words=_words(rest), shell="" if rest.startswith("[") else rest, line=line)
+
+
+def _names(rest: str) -> Iterator[str]:
+    """Of `A=1 B="2"`, and of the old `A 1`."""
+    try:
+        words = shlex.split(rest)
+    except ValueError:
+        return
+    named = words if "=" in words[0] else words[:1]
+    yield from (name for word in named if re.fullmatch(r"[A-Za-z_]\w*", name := word.partition("=")[0], re.ASCII))
 
 
 def _words(rest: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from gpurun.plan.starter.dockerfile import Dockerfile, pip_words, read_dockerfil
 from gpurun.plan.starter.models import FoundModel, Source, Untold, folders_of, models_in, models_in_words, read_source
 from gpurun.plan.starter.packages import Package, Packages, from_imports, from_words, read_packages
 from gpurun.plan.starter.python_source import notebook_code
+from gpurun.plan.starter.secrets import FoundSecret, chosen, secrets_in_examples
 
 _PROJECT = re.compile(
     r"(?:requirements[\w.-]*\.txt|pyproject\.toml|setup\.py|environment\.ya?ml|Dockerfile|[^/]+\.ipynb"
@@ -38,6 +39,7 @@ _OTHER_GPU = (
 _GPU_BASE = re.compile(r"cuda|nvidia|nvcr\.io|pytorch/pytorch|vllm|sglang|-gpu\b|rocm|unsloth")
 _IMAGE_HAS = frozenset({"torch", "vllm", "tensorflow"})
 _APT_FOR_PYTHON = re.compile(r"python|pip|sudo$|apt-utils$")
+_SHOWN = 10
 MAX_MODELS = 8
 """That the job gets; a first run should not load a dozen."""
 
@@ -66,6 +68,10 @@ class Guess:
     other_models: tuple[FoundModel, ...]
     """Named in files that the command does not seem to reach."""
     untold: tuple[Untold, ...]
+    secrets: tuple[FoundSecret, ...]
+    """Variables that look like credentials."""
+    lost: Line
+    """What the image of the Dockerfile sets, and that of the job does not."""
     gpu: Line
     artifacts: str
 
@@ -91,6 +97,8 @@ def guess(facts: RepoFacts) -> Guess:
         models=models,
         other_models=other_models,
         untold=untold,
+        secrets=_secrets(project, sources, command),
+        lost=_lost(dockerfile),
         gpu=_gpu(packages, dockerfile),
         artifacts="out/**" if "--output-dir out" in command.text else "",
     )
@@ -273,6 +281,22 @@ def _models(
     near, far = near[:MAX_MODELS], near[MAX_MODELS:] + far
     untold = tuple(one for one in untold if not reached or one.where.rpartition(":")[0] in reached)
     return tuple(_at(model, folder) for model in near), tuple(_at(model, folder) for model in far), untold
+
+
+def _secrets(project: RepoFacts, sources: Mapping[str, Source], command: Command) -> tuple[FoundSecret, ...]:
+    """Of the files that the command reaches, when it names some, and of examples."""
+    reached = _reached(command, sources) or sources.keys()
+    in_code = (one for path in sources if path in reached for one in sources[path].secrets)
+    return chosen((*in_code, *secrets_in_examples(project.texts, project.dotenv)))
+
+
+def _lost(dockerfile: Dockerfile | None) -> Line:
+    if dockerfile is None or not dockerfile.variables:
+        return Line()
+    where = f"`{dockerfile.path}:{dockerfile.variables_line}`"
+    names = ", ".join(dockerfile.variables[:_SHOWN])
+    why = f"{where} sets {names} in the image that it builds, and the job runs in another one: write under `env:` what "
+    return Line(value=names, because=(f"{why}it needs.",))
 
 
 def _file(command: Command) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from gpurun.domain.quantity import quoted
 from gpurun.plan.starter.python_source import constants, dotted, imports, modules, parsed
+from gpurun.plan.starter.secrets import FoundSecret, secrets_in_code
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 _BRANCH = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.)){0,94}[A-Za-z0-9]")
@@ -85,6 +86,8 @@ class Source:
     modules: tuple[str, ...] = ()
     found: tuple[FoundModel | Untold, ...] = ()
     """By line."""
+    secrets: tuple[FoundSecret, ...] = ()
+    """By line."""
 
 
 def read_source(path: str, text: str, folders: Collection[str]) -> Source:
@@ -94,7 +97,12 @@ def read_source(path: str, text: str, folders: Collection[str]) -> Source:
         return Source()
     nodes = tuple(ast.walk(tree))
     found = _found(path, constants(tree, nodes), nodes, folders) if _NAMES_A_MODEL.search(text) else ()
-    return Source(imports=imports(nodes), modules=modules(nodes, path), found=tuple(found))
+    return Source(
+        imports=imports(nodes),
+        modules=modules(nodes, path),
+        found=tuple(found),
+        secrets=tuple(secrets_in_code(path, text, nodes)),
+    )
 
 
 def models_in(sources: Iterable[Source]) -> tuple[tuple[FoundModel, ...], tuple[Untold, ...]]:

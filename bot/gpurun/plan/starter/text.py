@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from gpurun.domain.repository import REFERENCE_URL, SCHEMA_URL
+from gpurun.domain.project import REFERENCE_URL, SCHEMA_URL
 from gpurun.plan.starter.guess import Guess
 from gpurun.plan.starter.models import FoundModel, is_pinned
 
@@ -16,6 +17,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9./_][^\n]*")
 _NOT_PLAIN = re.compile(r": | #|:$|\s$|\A(?:true|false|null|yes|no|on|off|~)\Z", re.IGNORECASE)
 _SHOWN = 10
 MAX_DURATION = "30m"
+_FILL = "names only; `.env` at the top holds the values for `gpurun run`, `gpurun secret set` keeps them on the server."
 
 
 def whole_file(guess: Guess) -> str:
@@ -57,6 +59,7 @@ def rows(guess: Guess) -> tuple[tuple[str, str], ...]:
         *(("setup", line) for line in guess.setup),
         ("run", run),
         *(("models", f"{model.id} at {model.revision or 'main'}  ({model.where})") for model in guess.models),
+        ("secrets", ", ".join(one.name for one in guess.secrets)),
         ("resources", guess.gpu.value),
     ]
     return tuple((name, _plain(value)) for name, value in found if value)
@@ -66,8 +69,11 @@ def doubts(guess: Guess) -> tuple[str, ...]:
     """What a person should look at, in sentences of one line."""
     told = [f"image: {one}" for one in guess.image.because[1:]]
     told += [f"run: {one}" for one in guess.command.because]
+    told += [f"env: {one}" for one in guess.lost.because]
+    if guess.secrets:
+        told.append(f"secrets: {_FILL} Delete those that the job does without.")
     if guess.other_folders:
-        told.append(f"workdir: there are other projects, {', '.join(guess.other_folders[:_SHOWN])}.")
+        told.append(f"workdir: there are other projects. {_others(guess)}")
     if guess.other_models:
         others = ", ".join(f"{model.id} ({model.where})" for model in guess.other_models[:_SHOWN])
         told.append(f"models: those that the command does not seem to load stand in comments: {others}.")
@@ -78,8 +84,7 @@ def doubts(guess: Guess) -> tuple[str, ...]:
 def _job(guess: Guess) -> Iterator[str]:
     if guess.folder:
         if guess.other_folders:
-            others = ", ".join(f"`{folder}`" for folder in guess.other_folders[:_SHOWN])
-            yield from _comment((f"The first of several projects; write a job for each of the others: {others}.",))
+            yield from _comment((f"The first of several projects. {_others(guess)}",))
         yield f"workdir: {scalar(guess.folder)}"
     yield from _comment((*guess.image.because, "`gpurun lock` pins the tag to a digest." if _is_tag(guess) else ""))
     yield f"image: {scalar(guess.image.value)}"
@@ -88,6 +93,8 @@ def _job(guess: Guess) -> Iterator[str]:
         yield from _shell("setup", _joined(guess.setup))
     yield from _comment(guess.command.because)
     yield from _shell("run", guess.command.text)
+    yield from _comment(guess.lost.because)
+    yield from _secrets(guess)
     yield from _models(guess)
     if guess.gpu.value:
         yield from _comment(guess.gpu.because)
@@ -95,6 +102,13 @@ def _job(guess: Guess) -> Iterator[str]:
     yield f"limits: {{max_duration: {MAX_DURATION}}}"
     if guess.artifacts:
         yield f"artifacts: [{json.dumps(guess.artifacts)}]"
+
+
+def _others(guess: Guess) -> str:
+    """What to type for them."""
+    first, *more = guess.other_folders[:_SHOWN]
+    besides = f" (also {', '.join(more)})" if more else ""
+    return f"`gpurun init --path {shlex.quote(first)}` writes a file there{besides}."
 
 
 def _is_tag(guess: Guess) -> bool:
@@ -132,6 +146,14 @@ def _models(guess: Guess) -> Iterator[str]:
         )
         yield from (f"#   {_plain(one.where)} {_plain(one.call)}: {one.why}" for one in guess.untold[:_SHOWN])
         yield from _more(len(guess.untold))
+
+
+def _secrets(guess: Guess) -> Iterator[str]:
+    if not guess.secrets:
+        return
+    named = ", ".join(f"{one.name} in `{one.where}`" for one in guess.secrets)
+    yield from _comment((f"{named}: {_FILL} Delete those that the job does without.",))
+    yield f"secrets: [{', '.join(one.name for one in guess.secrets)}]"
 
 
 def _more(count: int) -> Iterator[str]:

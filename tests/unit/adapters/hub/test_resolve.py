@@ -198,6 +198,18 @@ async def test_b086_a_gated_model_is_refused_before_any_download(fake, make_hub,
     assert fake.seen("/resolve/") == fake.seen("/repos/") == []
 
 
+@pytest.mark.parametrize("token", ["", TOKEN])
+async def test_at_a_terminal_nobody_is_sent_to_an_administrator(fake, clock, tmp_path, token):
+    hub = HuggingFaceHub(fake.url, SecretStr(token), tmp_path, clock, at_terminal=True)
+    if token:
+        fake.add_token(token)
+    gated = await refusal(hub, fake.add_model(ID, FILES, gated="manual"))
+    await hub.close()
+    assert "administrator" not in gated.hint
+    assert "bot" not in gated.message + gated.hint
+    assert token or gated.hint.endswith(", then set GPURUN_HUB_TOKEN.")
+
+
 async def test_a_gated_model_whose_terms_were_accepted(fake, make_hub):
     revision = fake.add_model(ID, FILES, gated="auto")
     fake.add_token(TOKEN, ID)

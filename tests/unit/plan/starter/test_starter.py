@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import subprocess
 import textwrap
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -140,6 +141,96 @@ def test_a_base_without_python_is_replaced_and_said():
     assert "generate.py:8 from_pretrained(args.model): the name is not written there" in told(CUDA)
 
 
+SCRIPT = {"scripts/generate.py": "import torch\n", "demo.py": "print(1)\n"}
+
+
+@pytest.mark.parametrize(
+    ("orders", "run", "source"),
+    [
+        (
+            'ENTRYPOINT ["python"]\nCMD ["scripts/generate.py","--prompt","hi"]',
+            "python scripts/generate.py --prompt hi",
+            "ENTRYPOINT and CMD of `Dockerfile`, lines 2 and 3, joined.",
+        ),
+        (
+            'CMD ["scripts/generate.py"]\nENTRYPOINT ["python", "-u"]',
+            "python -u scripts/generate.py",
+            "lines 2 and 3, joined.",
+        ),
+        ("ENTRYPOINT python scripts/generate.py --a\nCMD --b", "python scripts/generate.py --a", "`Dockerfile:2`."),
+        (
+            'ENTRYPOINT ["tini", "--"]\nCMD python scripts/generate.py',
+            "tini -- /bin/sh -c 'python scripts/generate.py'",
+            "lines 2 and 3, joined.",
+        ),
+        ('ENTRYPOINT []\nCMD ["python", "./scripts/generate.py", "x y"]', "python ./scripts/generate.py 'x y'", ":3`."),
+        ('ENTRYPOINT ["python", "scripts/generate.py"]', "python scripts/generate.py", "`Dockerfile:2`."),
+        (
+            'ENTRYPOINT ["python"]\nCMD ["scripts/generate.py"]\nFROM base',
+            "python scripts/generate.py",
+            "lines 2 and 3, joined.",
+        ),
+        (
+            'CMD ["demo.py"]\nFROM base\nENTRYPOINT ["python", "scripts/generate.py"]',
+            "python scripts/generate.py",
+            "`Dockerfile:4`.",
+        ),
+        ('ENTRYPOINT ["python"]\nCMD ["/app/other.py"]', "python3 demo.py", "`demo.py`"),
+    ],
+)
+def test_entrypoint_and_cmd_are_joined_as_docker_joins_them(orders, run, source):
+    files = {**SCRIPT, "Dockerfile": f"FROM docker.io/library/python:3.12 AS base\n{orders}\n"}
+    assert smoke(files).run == run
+    assert source in told(files)
+
+
+READS = """\
+import os
+from os import environ, getenv
+A = os.environ["HF_TOKEN"]
+B = os.environ.get("WANDB_API_KEY", "")
+C = os.getenv("DB_PASSWORD"), getenv("AWS_ACCESS_KEY_ID"), environ["WEBHOOK_SECRET"]
+D = os.environ["TOKENIZERS_PARALLELISM"], os.environ.get("HOME"), os.getenv(A), os.getenv("MAX_TOKENS"), os.getenv("k")
+E = os.environ["GPURUN_TOKEN"], cache.get("OTHER_TOKEN")
+"""
+
+
+def test_variables_that_look_like_credentials_become_secrets():
+    found = guess(facts_of({"demo.py": READS}))
+    assert smoke({"demo.py": READS}).secrets == (
+        *("HF_TOKEN", "WANDB_API_KEY", "AWS_ACCESS_KEY_ID", "DB_PASSWORD", "WEBHOOK_SECRET"),
+    )
+    assert "HF_TOKEN in `demo.py:3`, WANDB_API_KEY in `demo.py:4`" in whole_file(found)
+    assert "`.env` at the top holds the values for `gpurun run`" in " ".join(whole_file(found).replace("#", "").split())
+    assert ("secrets", "HF_TOKEN, WANDB_API_KEY, AWS_ACCESS_KEY_ID, DB_PASSWORD, WEBHOOK_SECRET") in rows(found)
+    assert any(one.startswith("secrets: names only") for one in doubts(found))
+
+
+def test_only_the_files_that_the_command_reaches_name_its_secrets():
+    files = {"demo.py": "import helper\n", "helper.py": READS, "train.py": "import os\nos.environ['FAR_TOKEN']\n"}
+    assert "HF_TOKEN" in smoke(files).secrets
+    assert "FAR_TOKEN" not in smoke(files).secrets
+
+
+def test_examples_of_dotenv_give_names_and_no_values():
+    facts = facts_of(
+        {".env.example": "# X_TOKEN=1\nexport HF_TOKEN=hf_geheim\nSEED=1\nOPENAI_API_KEY=\n", "demo.py": ""}
+    )
+    found = guess(replace(facts, dotenv=("OWN_SECRET", "HF_TOKEN", "PORT")))
+    assert [(one.name, one.where) for one in found.secrets] == [
+        ("HF_TOKEN", ".env.example"),
+        ("OPENAI_API_KEY", ".env.example"),
+        ("OWN_SECRET", ".env"),
+    ]
+    assert "geheim" not in whole_file(found) + str(doubts(found)) + str(rows(found))
+
+
+def test_what_the_image_of_the_dockerfile_sets_is_told_to_be_lost():
+    files = {"Dockerfile": "FROM python:3.12\nENV HF_HOME=/cache SEED=7\nENV OLD value\n", "demo.py": ""}
+    assert "`Dockerfile:2` sets HF_HOME, SEED, OLD in the image that it builds" in told(files)
+    assert "under `env:` what it needs" in told(files)
+
+
 def test_nothing_gets_a_job_that_fails_and_says_so():
     job = smoke({})
     assert subprocess.run(["sh", "-c", job.run], capture_output=True, check=False).returncode == 1
@@ -241,7 +332,7 @@ def test_six_lines_for_a_plain_repository():
 
 NAMES = st.sampled_from(
     ["Dockerfile", "sub/Dockerfile", "requirements.txt", "requirements-dev.txt", "pyproject.toml", "setup.py", "app.py",
-     "main.py", "a b/demo.py", "tests/test_x.py", "README.md", "packages.txt", "environment.yml", "x.ipynb", "ü/n.ipynb",
+     "main.py", "a b/demo.py", "tests/test_x.py", "README.md", ".env.example", "packages.txt", "environment.yml", "x.ipynb", "ü/n.ipynb",
      ".python-version", "pkg/__init__.py", "src/pkg/__init__.py"]
 )  # fmt: skip
 PIECES = st.sampled_from(
@@ -249,7 +340,7 @@ PIECES = st.sampled_from(
      "ENTRYPOINT ", "python3 app.py\n", "\\\n", "ARG A=1\n", "$A", "torch==2.1.0\n", "vllm", "\n", " ", "'", '"', "# x", ": ",
      "[project]\n", 'name = "a"\n', "[project.scripts]\n", '"a: b" = "c"\n', 'requires-python = ">=3.9"\n', "dependencies = [",
      '"torch"', "]\n", "import gradio\n", 'M.from_pretrained("', "org/model", '")\n', "launch(port=1)\n", "def f(",
-     "revision=", "no", "null", "1e5", "0x10", "{", "}", "- ", "&a", "*a", "!t", "%", "@", "\t", "\u2028", "\x00", "\ud800",
+     "revision=", 'os.getenv("A_TOKEN")\n', "ENV ", "B_KEY=1\n", "no", "null", "1e5", "0x10", "{", "}", "- ", "&a", "*a", "!t", "%", "@", "\t", "\u2028", "\x00", "\ud800",
      "é", "😀", '{"cells": [{"cell_type": "code", "source": ["!pip install ', '"]}]}', "app_file: x.py\n", "||", "&&", ";"]
 )  # fmt: skip
 TEXTS = st.one_of(st.text(max_size=200), st.lists(PIECES, max_size=40).map("".join))
