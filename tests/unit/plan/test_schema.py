@@ -211,7 +211,7 @@ MISSED = {
     "job.artifacts.[]": {"is no path"},
     "policy.max.gpus": {"is no number of GPUs"},
     "policy.secrets.A.jobs.[]": {"cannot be the name of a job"},
-    "models[].revision": {"is no branch", "is no full commit id"},
+    "models[].revision": {"is no branch"},
     "models[].target": {"is no absolute folder"},
 }
 """What only the models refuse, and what they say of it."""
