@@ -222,7 +222,10 @@ def test_one_name_that_is_not_there_does_not_stop_the_others(place, registry, hu
             "The registry has no image {app}:1.2 (it answered 404).",
         ),
         (lambda registry, hub: hub.models.clear(), "The hub does not show acme/tiny:"),
-        (lambda registry, hub: setattr(hub.models["acme/tiny"], "gated", "manual"), "acme/tiny is gated, and the bot"),
+        (
+            lambda registry, hub: setattr(hub.models["acme/tiny"], "gated", "manual"),
+            "acme/tiny is gated, and no token was sent",
+        ),
         (lambda registry, hub: setattr(hub.models["acme/tiny"], "disabled", True), "The hub has disabled acme/tiny"),
     ],
     ids=["tag deleted", "model deleted", "gated since", "disabled since"],

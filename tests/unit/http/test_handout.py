@@ -7,6 +7,7 @@ import base64
 import json
 import random
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -268,13 +269,20 @@ sys.stdout.buffer.write(answer.body if answer else b"broken: " + why.encode())
 """
 
 
-async def test_an_agent_can_read_the_answer_with_the_largest_value(process, set_secret, chance, tmp_path):
+@pytest.fixture
+def short_folder():
+    """The path of a socket has 107 characters."""
+    with tempfile.TemporaryDirectory(prefix="up-", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+async def test_an_agent_can_read_the_answer_with_the_largest_value(process, set_secret, chance, short_folder):
     """31 KiB in lines of 76 columns have 2,029 KiB of spellings; 32 KiB have too many."""
     value = base64.encodebytes(random.Random(1).randbytes(31 * 1024)).decode()[: 31 * 1024]
     await set_secret(value)
     one = process()
     await one.add(NEEDY)
-    uplinks = UnixUplinks(AgentApi(one.services), folder=tmp_path / "up", chance=chance)
+    uplinks = UnixUplinks(AgentApi(one.services), folder=short_folder, chance=chance)
     try:
         uplink = await uplinks.open(ATTEMPT_ID, "docker")
         token = tokens.claim_token(INSTALL_SECRET, ATTEMPT_ID)
