@@ -472,12 +472,6 @@ MANY_JOBS = "version: 1\njobs:\n" + "".join(
 )
 
 
-@pytest.fixture(scope="module")
-def plain_s():
-    """CPU seconds of a large file that is fine."""
-    return min(cpu_s(lambda: load(MANY_JOBS)) for _ in range(5))
-
-
 def cpu_s(act):
     started = time.process_time()
     act()
@@ -485,7 +479,7 @@ def cpu_s(act):
 
 
 @pytest.mark.parametrize("file", FILES.values(), ids=FILES)
-def test_b053_a_hostile_file_is_cheap(file, plain_s):
+def test_b053_a_hostile_file_is_cheap(file):
     def told():
         faults = check(file.encode())
         assert isinstance(faults, tuple)
@@ -493,10 +487,12 @@ def test_b053_a_hostile_file_is_cheap(file, plain_s):
         assert all(len(explain(fault, file)) < 2_000 for fault in faults)
 
     assert len(file.encode()) <= MAX_BYTES
-    hostile_s = min(cpu_s(told) for _ in range(3))
+    # side by side, since whoever shares the core makes both slower
+    rounds = [(cpu_s(told), cpu_s(lambda: load(MANY_JOBS))) for _ in range(5)]
     # the worst took 1.7 to 4.1 when measured (40 to 72 ms of 14 to 29); bench.config_file has milliseconds
-    assert hostile_s < 5 * plain_s
-    assert hostile_s < 0.5  # also where a plain file has become slow; it is minutes without the limits of the parser
+    assert min(hostile_s / plain_s for hostile_s, plain_s in rounds) < 5
+    # also where a plain file has become slow; it is minutes without the limits of the parser
+    assert min(hostile_s for hostile_s, _ in rounds) < 0.5
     tracemalloc.start()
     told()
     peak = tracemalloc.get_traced_memory()[1]
