@@ -75,6 +75,7 @@ def test_spec_says_the_whole_plan():
         ("mask", "secret-1"),
         ("mask", "secret-2"),
         ("model", f"0\0octo/tiny\0{'d' * 40}\0/weights"),
+        ("layout", "0\0model\0main"),
         ("file", f"0\0{FILE.size}\0{FILE.sha256}\0e1\0sub/model.safetensors"),
         ("file", f"0\0002\0{CONFIG.sha256}\0e2\0config.json"),
         ("artifact", "out/*.json"),

@@ -102,12 +102,12 @@ class OneModelHub:
     async def resolve(self, spec: object) -> ModelPin:
         raise AssertionError("nothing is resolved while an agent waits")
 
-    async def open(self, model_id: str, revision: str, file: ModelFile, *, offset: int = 0) -> AsyncIterator[bytes]:
+    async def open(self, pin: ModelPin, file: ModelFile, *, offset: int = 0) -> AsyncIterator[bytes]:
         data = self.files[file.path]
         for at in range(offset, len(data), self.piece_bytes):
             yield data[at : at + self.piece_bytes]
         if hashlib.sha256(data).hexdigest() != file.sha256:
-            raise PinNotFound(f"{file.path} of {model_id} is not what its sha256 says.")
+            raise PinNotFound(f"{file.path} of {pin.id} is not what its sha256 says.")
 
 
 def services_over(store: Any, clock: Any, blobs: Any, *, secrets: Any = None, **changes: Any) -> HttpServices:
