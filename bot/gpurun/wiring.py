@@ -31,6 +31,7 @@ from gpurun.flow import failpoints
 from gpurun.flow.engine import AgentBundle, EngineServices, handlers, know_providers
 from gpurun.flow.facts import Links
 from gpurun.flow.intake import Intake
+from gpurun.flow.keep_cache import keep_cache_for_ever
 from gpurun.flow.keep_secrets import keep_secrets_for_ever
 from gpurun.flow.publish import Publisher
 from gpurun.flow.seal import seal_for_ever
@@ -42,7 +43,7 @@ from gpurun.http.uplink import UnixUplinks
 from gpurun.ports.bytes import Images
 from gpurun.ports.clock import Chance, Clock
 from gpurun.ports.forge import Forge
-from gpurun.ports.provider import Provider
+from gpurun.ports.provider import MountsWeights, Provider
 from gpurun.ports.secrets import Secrets
 from gpurun.ports.store import Kind, Store
 from gpurun.ports.vault import Vault
@@ -94,6 +95,7 @@ class House:
             tasks.start_soon(self.uplinks.keep, self.store, self.clock)
             if self.app is not None:  # what a local run is given ends with its process
                 tasks.start_soon(keep_secrets_for_ever, self.store, self.clock, self.http.vault)
+                tasks.start_soon(keep_cache_for_ever, self.store, self.clock, self.http.hub)
             await self.worker.run(stop)
             tasks.cancel_scope.cancel()
 
@@ -200,7 +202,7 @@ async def open_sources(settings: Settings) -> AsyncIterator[Sources]:
     Folders(state=home, cache=home).made()
     async with AsyncExitStack() as stack:
         clock = SystemClock()
-        hub = HuggingFaceHub(settings.hub_url, settings.hub_token, home / "hub", clock)
+        hub = open_hub(settings, home / "hub", clock)
         stack.push_async_callback(hub.close)
         images = RegistryImages()
         stack.push_async_callback(images.close)
@@ -220,7 +222,7 @@ async def open_house(
     clock, chance = SystemClock(), SystemChance()
     store = await stack.enter_async_context(open_store(settings, folders, clock, chance))
     git = GitMirrors(folders.cache / "git")
-    hub = HuggingFaceHub(settings.hub_url, settings.hub_token, folders.cache / "hub", clock)
+    hub = open_hub(settings, folders.cache / "hub", clock)
     stack.push_async_callback(hub.close)
     images = RegistryImages()
     stack.push_async_callback(images.close)
@@ -229,6 +231,7 @@ async def open_house(
     maskers = Maskers(memory, store.install_secret)
     keys = KeyFile(key_file(settings, folders))
     vault: Vault = StoredVault(store, keys, memory) if given is None else GivenVault(given, memory)
+    providers = await open_providers(stack, settings, folders)
     http = HttpServices(
         store=store,
         git=git,
@@ -241,11 +244,11 @@ async def open_house(
         webhook_secrets=tuple(secret for secret in secrets if secret.get_secret_value()),
         public_url=settings.public_url.rstrip("/"),
         log_quota_bytes=settings.log_quota_mib * MIB,
+        mounting=frozenset(name for name, one in providers.items() if isinstance(one, MountsWeights)),
     )
     api = AgentApi(http)
     uplinks = UnixUplinks(api, folder=folders.state / "up", chance=chance, take=api.appends.at_once)
     stack.push_async_callback(uplinks.aclose)
-    providers = await open_providers(stack, settings, folders)
     agent = agent_zip(folders.cache / "agent")
     services = EngineServices(
         store=store,
@@ -290,6 +293,12 @@ async def open_house(
         providers=providers,
         state=folders.state,
     )
+
+
+def open_hub(settings: Settings, folder: Path, clock: Clock) -> HuggingFaceHub:
+    """With its cache in that folder."""
+    limit = settings.weights_cache_mib * MIB or None
+    return HuggingFaceHub(settings.hub_url, settings.hub_token, folder, clock, max_cache_bytes=limit)
 
 
 def open_store(settings: Settings, folders: Folders, clock: Clock, chance: Chance) -> SqliteStore | PostgresStore:

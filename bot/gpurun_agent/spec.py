@@ -53,6 +53,7 @@ class Spec:
         self.env: list[tuple[str, str]] = []
         self.secrets: list[tuple[str, str]] = []
         self.mask: list[bytes] = []
+        self.weights = ""
         self.models: dict[int, Model] = {}
         self.artifacts: list[str] = []
         try:
@@ -68,7 +69,7 @@ class Spec:
             self.mask.append(value)
             return
         text = value.decode("utf-8", "surrogateescape")
-        if name in ("token", "source", "setup", "run", "workdir"):
+        if name in ("token", "source", "setup", "run", "workdir", "weights"):
             setattr(self, name, text)
         elif name in ("number", "max_duration_s", "log_quota"):
             setattr(self, name, int(text))

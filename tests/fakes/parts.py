@@ -71,6 +71,10 @@ class FakeHub:
     refs: dict[tuple[str, str], Revision] = field(default_factory=dict)
     """Branches and tags."""
     errors: list[GpurunError] = field(default_factory=list)
+    missing_bytes: list[int] = field(default_factory=list)
+    """What is still to come at each question, before all is there."""
+    uses: dict[str, datetime] = field(default_factory=dict)
+    """Attempts that use something, and until when."""
 
     async def resolve(self, spec: ModelSpec) -> ModelPin:
         _raise_next(self.errors)
@@ -95,6 +99,24 @@ class FakeHub:
         return Preparation(
             bytes_total=sum(file.size for pin in pins for file in pin.files), bytes_missing=0, files_missing=0
         )
+
+    async def lay_out(self, pins: Sequence[ModelPin], *, user: str, until: datetime, wait_s: float) -> Preparation:
+        self.uses[user] = until
+        _raise_next(self.errors)
+        total = sum(file.size for pin in pins for file in pin.files)
+        if self.missing_bytes:
+            return Preparation(bytes_total=total, bytes_missing=self.missing_bytes.pop(0), files_missing=1)
+        return Preparation(bytes_total=total, bytes_missing=0, files_missing=0, folder="/cache/views/v")
+
+    async def let_go(self, user: str) -> None:
+        self.uses.pop(user, None)
+
+    async def users(self) -> frozenset[str]:
+        return frozenset(self.uses)
+
+    async def tidy(self, over: Collection[str] = ()) -> None:
+        for user in over:
+            self.uses.pop(user, None)
 
     def open(self, pin: ModelPin, file: ModelFile, *, offset: int = 0) -> AsyncIterator[bytes]:
         raise Bug("no flow test reads a model")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 from gpurun.domain.forge import GitSource, NotFetched
@@ -44,6 +45,8 @@ class Preparation:
     """Still to be downloaded."""
     files_missing: int
     """Not verified yet."""
+    folder: str = ""
+    """Where `lay_out` has them as a hub cache, to be mounted read-only; empty until then."""
 
     @property
     def ready(self) -> bool:
@@ -78,6 +81,30 @@ class Hub(Protocol):
 
         Raises: PinNotFound naming a file whose bytes were wrong twice, HubUnavailable (also for a disk that has no room
         for all of them).
+        """
+        ...
+
+    async def lay_out(self, pins: Sequence[ModelPin], *, user: str, until: datetime, wait_s: float) -> Preparation:
+        """`prefetch`, which goes on between the calls, and at its end a folder that looks like a hub cache.
+
+        All bytes in it were hashed by this process. Nothing of the pins is removed from the cache until `let_go(user)`,
+        or, when that never comes, some time after `until`. `user` is an attempt's id.
+
+        Raises: as `prefetch`.
+        """
+        ...
+
+    async def let_go(self, user: str) -> None:
+        """That attempt is over for good. Silent when it used nothing."""
+        ...
+
+    async def users(self) -> frozenset[str]:
+        """Attempts that use something, as far as nobody let them go."""
+        ...
+
+    async def tidy(self, over: Collection[str] = ()) -> None:
+        """Lets those attempts go. Then removes leftovers, and what the cache has too much of: the least recently used
+        first, and nothing that somebody uses.
         """
         ...
 

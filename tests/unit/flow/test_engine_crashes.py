@@ -10,7 +10,7 @@ from gpurun.domain.plan import ModelFile
 from gpurun.domain.run import Phase, Verdict
 from gpurun.flow import failpoints
 from gpurun.plan.lock import write_lock
-from tests.fakes.cloud import SlowCloud, SmallCloud
+from tests.fakes.cloud import MountingCloud, SlowCloud, SmallCloud
 from tests.fakes.parts import Script
 from tests.fakes.world import CONFIG, World
 
@@ -68,6 +68,9 @@ async def lead_past(world, name):
     match name.split(".")[:2]:
         case ["attempt", "prepare"]:
             world.use(SlowCloud(world.clock, boots_after_s=200))
+        case ["attempt", "weights"]:
+            world.use(MountingCloud(world.clock, boots_after_s=200))
+            world.hub.models = {("org/a", REVISION): (ModelFile(path="a", size=1, sha256="c" * 64, etag="b" * 40),)}
         case ["run", "lock"]:
             world.hub.models = {("org/a", REVISION): (ModelFile(path="a", size=1, sha256="c" * 64, etag="b" * 40),)}
             files = (LockedFile(path="a", size=1, blob="b" * 40),)

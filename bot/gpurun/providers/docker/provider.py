@@ -66,9 +66,10 @@ class DockerConfig(BaseModel):
 
 
 class DockerProvider:
-    """`ports.provider.Provider`, `Prepares`, `HasImages` and `SaysWhyNot`."""
+    """`ports.provider.Provider`, `Prepares`, `HasImages`, `MountsWeights` and `SaysWhyNot`."""
 
     name = "docker"
+    mounts_weights: Literal[True] = True
     listed_within_s = 0.0
     observe_every_s = 2.0
     """It is on this machine or one hop away, and a list costs it a millisecond."""
