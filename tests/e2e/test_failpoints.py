@@ -55,7 +55,16 @@ def both(*edges: str) -> tuple[str, ...]:
     return tuple(f"{edge}.{side}" for edge in edges for side in ("before", "after"))
 
 
-IDLE = both("observe.accounts", "observe.list", "observe.settle", "worker.claim", "audit.seal", "secrets.forget")
+IDLE = both(
+    "observe.accounts",
+    "observe.list",
+    "observe.settle",
+    "worker.claim",
+    "audit.seal",
+    "secrets.forget",
+    "cache.users",
+    "cache.tidy",
+)
 """What a bot does that nobody asks for anything."""
 
 STORIES: dict[str, tuple[str, ...]] = {
@@ -65,7 +74,8 @@ STORIES: dict[str, tuple[str, ...]] = {
         *both("intake.changed_files", "intake.files", "intake.commit"),
         *both("run.git_source", "run.git_fetch", "run.lock", "run.image", "run.model"),
         *both("run.pin", "run.offers", "run.settle"),
-        *both("attempt.uplink_open", "attempt.prepare", "attempt.settle", "attempt.destroy", "attempt.uplink_close"),
+        *both("attempt.uplink_open", "attempt.prepare", "attempt.weights", "attempt.settle", "attempt.destroy"),
+        *both("attempt.uplink_close", "attempt.let_go"),
         "attempt.send_create.before",
         *both("publish.turn", "publish.announce", "publish.commit", "publish.react"),
         *both("publish.create_check", "publish.create_comment"),

@@ -91,7 +91,7 @@ class Layouts:
                     return error
             return await self._prefetches.how_far(wanted)
 
-        return _Bringing(asyncio.create_task(bring()), scope)
+        return _Bringing(asyncio.create_task(bring()), scope)  # noqa: TID251 - it outlives the call, and `close` ends it
 
     async def _make_room(self, wanted: Sequence[Wanted]) -> None:
         """For what is to come: below the limit, and on the disk."""

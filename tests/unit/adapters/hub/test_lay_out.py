@@ -169,7 +169,7 @@ async def test_wrong_bytes_and_a_silent_hub_are_told_apart(fake, make_hub, add_p
         await laid_out(hub, pin)
     fake.trouble.clear()
     fake.corrupt(ID, "model.safetensors")
-    with pytest.raises(PinNotFound, match="model.safetensors"):
+    with pytest.raises(PinNotFound, match=r"model\.safetensors"):
         await laid_out(hub, pin)
 
 
