@@ -7,7 +7,18 @@ import sys
 
 from bench import harness
 
-NAMES = ("cli_help", "local_run", "accept", "first_step", "mask", "live_log", "live_runs", "config_file", "weights")
+NAMES = (
+    "cli_help",
+    "local_run",
+    "accept",
+    "first_step",
+    "mask",
+    "live_log",
+    "live_runs",
+    "config_file",
+    "weights",
+    "cache",
+)
 
 
 def main() -> int:
