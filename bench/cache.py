@@ -26,6 +26,7 @@ from gpurun.domain.ids import Revision
 from gpurun.domain.plan import ModelFile, ModelPin
 
 N_BYTES = 1_000_000_000
+N_SHARDS = 4
 N_SMALL = 40
 """Files of a large model beside its shards."""
 GOAL_WARM_S = 0.1
@@ -99,7 +100,8 @@ def _cache() -> Iterator[tuple[Path, ModelPin]]:
         content = folder / ID.replace("/", "--")
         content.mkdir()
         files = []
-        for path, size in [("model.safetensors", N_BYTES), *((f"{n}.json", 1000) for n in range(N_SMALL))]:
+        shards = [(f"model-{n}.safetensors", N_BYTES // N_SHARDS) for n in range(N_SHARDS)]
+        for path, size in [*shards, *((f"{n}.json", 1000) for n in range(N_SMALL))]:
             digest, draft = hashlib.sha256(), content / ".new-file"
             with draft.open("wb") as out:
                 for at in range(0, size, 1_000_000):

@@ -24,7 +24,7 @@ from gpurun.domain.offer import Uplink
 from gpurun.domain.plan import HubKind, ModelFile, ModelPin, ModelSpec
 from gpurun.domain.repository import RepoFacts
 from gpurun.domain.run import Phase, Result, ResultKind
-from gpurun.ports.bytes import Preparation
+from gpurun.ports.bytes import Preparation, SaidBefore
 from gpurun.ports.store import Store, Tx
 from gpurun.run.tokens import run_token, token_sha256
 from tests.fakes.cloud import FakeCloud, FakeInstance
@@ -71,6 +71,8 @@ class FakeHub:
     refs: dict[tuple[str, str], Revision] = field(default_factory=dict)
     """Branches and tags."""
     errors: list[GpurunError] = field(default_factory=list)
+    said_before: dict[tuple[str, Revision], SaidBefore] = field(default_factory=dict)
+    """What it answered on another day."""
     missing_bytes: list[int] = field(default_factory=list)
     """What is still to come at each question, before all is there."""
     uses: dict[str, datetime] = field(default_factory=dict)
@@ -85,6 +87,9 @@ class FakeHub:
         if not wanted:
             raise NothingIncluded(f"`include` and `exclude` leave none of the {len(files)} files of {spec.id}.")
         return spec.with_files(wanted)
+
+    async def resolved_before(self, spec: ModelSpec) -> SaidBefore | None:
+        return self.said_before.get((spec.id, spec.revision))
 
     async def revision_of(self, model_id: str, ref: str, *, kind: HubKind = "model") -> Revision:
         _raise_next(self.errors)

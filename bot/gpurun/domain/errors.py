@@ -13,6 +13,7 @@ GpurunError
     SecretUnavailable    a secret that a job names is not set, or cannot be read any more
   Transient              try again; `retry_after_s` when the other side said so
     ForgeUnavailable  HubUnavailable  RegistryUnavailable  ProviderUnavailable  SourceUnavailable
+      HubSilent RegistrySilent   nobody answered at all
       ForgeLimited       the forge did nothing, and wants to be left alone for a while
   Refused                permanent; an operator must act
     ForgeRefused         `status` tells 401, 403, 404, 410, 422, 451
@@ -131,8 +132,16 @@ class HubUnavailable(Transient):
     """The model hub timed out, answered 5xx or 429."""
 
 
+class HubSilent(HubUnavailable):
+    """Nobody answered at all: the network or the hub is away."""
+
+
 class RegistryUnavailable(Transient):
     """The image registry timed out, answered 5xx or 429."""
+
+
+class RegistrySilent(RegistryUnavailable):
+    """Nobody answered at all: the network or the registry is away."""
 
 
 class ProviderUnavailable(Transient):

@@ -119,6 +119,8 @@ class Pins:
     """In the order of the job's `models`."""
     starter: str = ""
     """A `.gpurun.yml` to begin with, for a commit that has none. Made of foreign text."""
+    notes: tuple[str, ...] = ()
+    """What people should know of how pins were found: whom nobody could ask."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

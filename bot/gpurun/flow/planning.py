@@ -28,6 +28,7 @@ from gpurun.domain.run import Fault, Pins, Run, RunState, Verdict
 from gpurun.flow import edges, failpoints
 from gpurun.flow.commit import FETCH_TIMEOUT_S, fetch_commit
 from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices
+from gpurun.flow.silence import confirm_image, resolve_model
 from gpurun.plan import digest as digests
 from gpurun.plan.lines import at_include
 from gpurun.plan.load import load, policy_of
@@ -92,14 +93,16 @@ class Resolver:
                 lock = part_for(job, await self._lock(run))
                 return lambda pins: replace(pins, lock=lock)
             case ConfirmImage(image):
-                await edges.call(failpoints.RUN_IMAGE, lambda: self._s.images.confirm(image), timeout_s=CALL_TIMEOUT_S)
-                return lambda pins: replace(pins, image_confirmed=True)
+                told = await edges.call(
+                    failpoints.RUN_IMAGE, lambda: confirm_image(self._s, image), timeout_s=CALL_TIMEOUT_S
+                )
+                return lambda pins: replace(pins, image_confirmed=True, notes=(*pins.notes, *told))
             case ResolveModel(spec):
-                model = await edges.call(
-                    failpoints.RUN_MODEL, lambda: self._s.hub.resolve(spec), timeout_s=FETCH_TIMEOUT_S
+                model, notes = await edges.call(
+                    failpoints.RUN_MODEL, lambda: resolve_model(self._s, spec), timeout_s=FETCH_TIMEOUT_S
                 )
                 require_same_files(run.pins.lock or Lock(), model, folder=run.folder)
-                return lambda pins: replace(pins, models=(*pins.models, model))
+                return lambda pins: replace(pins, models=(*pins.models, model), notes=(*pins.notes, *notes))
             case _:
                 assert_never(pin)
 
@@ -187,7 +190,7 @@ def _planned(run: Run, job: Job, pins: Pins) -> Change:
     plan = build(repo=run.repo.name, sha=run.sha, job_name=run.job, job=job, pins=pins, folder=run.folder)
     digest, key = digests.digest(plan), digests.result_key(plan)
     kept = replace(pins, lock=pins.lock and without_files(pins.lock))
-    notes = _notes(run)
+    notes = (*_notes(run), *pins.notes)
     return lambda row, now: replace(
         enter(row, RunState.QUEUED, now),
         pins=kept,

@@ -54,14 +54,27 @@ class Preparation:
         return not self.files_missing
 
 
+@dataclass(frozen=True, slots=True)
+class SaidBefore:
+    """What the hub answered to the same question on another day."""
+
+    pin: ModelPin
+    on: str
+    """A day, `2026-12-01`."""
+
+
 class Hub(Protocol):
     """The Hugging Face Hub or a mirror of it."""
 
     async def resolve(self, spec: ModelSpec) -> ModelPin:
         """The file list with sizes and hashes at exactly that revision.
 
-        Raises: PinNotFound (repository, revision or access), HubUnavailable.
+        Raises: PinNotFound (repository, revision or access), HubUnavailable; HubSilent when nobody answered.
         """
+        ...
+
+    async def resolved_before(self, spec: ModelSpec) -> SaidBefore | None:
+        """What `resolve` last returned for it here, on this machine. Asks nobody, so access may be lost since."""
         ...
 
     async def revision_of(self, model_id: str, ref: str, *, kind: HubKind = "model") -> Revision:
@@ -123,7 +136,7 @@ class Images(Protocol):
     async def confirm(self, image: ImageRef) -> None:
         """Returns when the registry has exactly this digest.
 
-        Raises: PinNotFound (no such manifest, or no access), RegistryUnavailable.
+        Raises: PinNotFound (no such manifest, or no access), RegistryUnavailable; RegistrySilent when nobody answered.
         """
         ...
 

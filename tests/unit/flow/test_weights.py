@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import anyio
 import pytest
 
-from gpurun.domain.errors import HubUnavailable, PinNotFound
-from gpurun.domain.ids import Revision
-from gpurun.domain.plan import ModelFile
+from gpurun.domain.errors import HubSilent, HubUnavailable, PinNotFound, RegistrySilent
+from gpurun.domain.ids import ImageRef, Revision
+from gpurun.domain.plan import ModelFile, ModelSpec
 from gpurun.domain.run import Verdict
 from gpurun.flow.keep_cache import keep_cache_for_ever, look_at_cache
+from gpurun.ports.bytes import SaidBefore
 from tests.fakes.cloud import MountingCloud, SlowCloud
+from tests.fakes.rows import IMAGE
 from tests.fakes.world import CONFIG, World
 
 REVISION = Revision("d" * 40)
@@ -127,3 +131,57 @@ async def test_a_disk_that_is_full_does_not_end_the_loop(world, store, clock, mo
                 clock.advance(minutes=10)
                 await anyio.sleep(0.001)
             tasks.cancel_scope.cancel()
+
+
+async def test_a_silent_hub_is_answered_for_by_what_it_said_before(world):
+    pin = ModelSpec(id="org/a", revision=REVISION, refs=("main", REVISION)).with_files(FILES)
+    world.hub.said_before = {("org/a", REVISION): SaidBefore(pin, "2026-11-30")}
+    world.hub.errors = [HubSilent("127.0.0.1 cannot be reached.")]
+    await world.start(config_text=WITH_MODEL)
+    await world.run_until_over()
+    run = await world.expect(Verdict.PASSED)
+    note = "The hub is silent and was not asked for org/a: its files are those that it named on 2026-11-30."
+    assert run.notes == (note,)
+
+
+@pytest.mark.parametrize("answer", [PinNotFound("Access to org/a is restricted."), HubUnavailable("429")])
+async def test_a_hub_that_answers_decides(world, answer):
+    """A no is a no, and who is asked to wait waits."""
+    pin = ModelSpec(id="org/a", revision=REVISION, refs=("main", REVISION)).with_files(FILES)
+    world.hub.said_before = {("org/a", REVISION): SaidBefore(pin, "2026-11-30")}
+    world.hub.errors = [answer]
+    await world.start(config_text=WITH_MODEL)
+    await world.run_until_over()
+    run = await world.the_run()
+    assert run.notes == ()
+    assert run.verdict is (Verdict.REFUSED if isinstance(answer, PinNotFound) else Verdict.PASSED)
+
+
+async def test_a_hub_that_was_never_asked_is_waited_for(world):
+    world.hub.errors = [HubSilent("127.0.0.1 cannot be reached.")] * 2
+    await world.start(config_text=WITH_MODEL)
+    await world.run_until_over()
+    run = await world.expect(Verdict.PASSED)
+    assert run.notes == ()
+
+
+@pytest.mark.parametrize("has_it", [True, False])
+async def test_a_silent_registry_is_not_needed_for_an_image_that_is_here(world, clock, has_it):
+    world.use(KeepingCloud(clock, has_it=has_it))
+    world.images.errors = [RegistrySilent("The registry does not answer.")] * 2
+    await world.start()
+    await world.run_until_over()
+    run = await world.expect(Verdict.PASSED)
+    told = f"The registry of {IMAGE.name} is silent and was not asked: fake has the image by its digest."
+    assert run.notes == ((told,) if has_it else ())
+
+
+@dataclass
+class KeepingCloud(MountingCloud):
+    """`ports.provider.HasImages`, too."""
+
+    pulls: int = 0
+    has_it: bool = True
+
+    async def has_image(self, image: ImageRef) -> bool:
+        return self.has_it

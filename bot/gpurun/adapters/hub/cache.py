@@ -135,10 +135,10 @@ def _state(path: Path) -> tuple[int, int, int]:
 
 
 def _sha256_of(path: Path) -> str:
-    hasher = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(_HASH_PIECE_BYTES):
-            hasher.update(piece)
+    hasher, buffer = hashlib.sha256(), memoryview(bytearray(_HASH_PIECE_BYTES))
+    with path.open("rb", buffering=0) as file:
+        while n_bytes := file.readinto(buffer):
+            hasher.update(buffer[:n_bytes])
     return hasher.hexdigest()
 
 

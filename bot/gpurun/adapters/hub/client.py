@@ -23,12 +23,13 @@ from gpurun.adapters.hub.listing import MAX_FILES, Entry, checked_files, is_ref,
 from gpurun.adapters.hub.pauses import Pauses
 from gpurun.adapters.hub.prefetch import Prefetches, Wanted
 from gpurun.adapters.hub.refusals import Asked, is_start_of_commit
+from gpurun.adapters.hub.remembered import recall, remember
 from gpurun.adapters.hub.shelf import Shelf, touch
 from gpurun.adapters.hub.wire import HubWire, whole
 from gpurun.domain.errors import GpurunError, HubUnavailable, NothingIncluded, PinNotFound
 from gpurun.domain.ids import Revision
 from gpurun.domain.plan import HubKind, ModelFile, ModelPin, ModelSpec, hub_path
-from gpurun.ports.bytes import Preparation
+from gpurun.ports.bytes import Preparation, SaidBefore
 from gpurun.ports.clock import Clock
 
 _MAX_PAGES = 100
@@ -90,7 +91,14 @@ class HuggingFaceHub:
             raise HubUnavailable(
                 f"The file list of {spec.id} took longer than {self._resolve_timeout_s:g} s; what came so far is kept."
             ) from exc
-        return spec.with_files(tuple(_pinned(entry, small) for entry in entries))
+        pin = spec.with_files(tuple(_pinned(entry, small) for entry in entries))
+        with contextlib.suppress(OSError):  # a help for worse times and no more
+            await asyncio.to_thread(remember, self._cache(spec).folder, spec, pin, self._clock.now())
+        return pin
+
+    async def resolved_before(self, spec: ModelSpec) -> SaidBefore | None:
+        _check_id(spec.id)
+        return await asyncio.to_thread(recall, self._cache(spec).folder, spec)
 
     async def revision_of(self, model_id: str, ref: str, *, kind: HubKind = "model") -> Revision:
         _check_id(model_id)

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import hf_hub_download, snapshot_download
+from pydantic import SecretStr
 
 from gpurun.adapters.clock import SystemClock
-from gpurun.adapters.hub import layouts
+from gpurun.adapters.hub import HuggingFaceHub, layouts
 from gpurun.adapters.hub.shelf import Limits, Shelf
-from gpurun.domain.errors import HubUnavailable, PinNotFound
+from gpurun.domain.errors import HubSilent, HubUnavailable, PinNotFound
 from gpurun.domain.ids import Revision
 from gpurun.domain.plan import ModelPin, ModelSpec
 
@@ -323,3 +324,37 @@ async def test_the_list_says_what_is_used_by_whom(make_hub, add_pin, shelf):
     assert (listed[0].files, listed[0].size, listed[0].users) == (3, 5102, (USER,))
     assert listed[1].users == ()
     assert listed[3].used_at == datetime(2026, 1, 1, tzinfo=UTC)
+
+
+# when nobody answers
+
+
+async def test_what_the_hub_said_is_known_when_it_is_silent(fake, make_hub, add_pin, clock, cache):
+    pin = await add_pin()
+    with pytest.raises(HubSilent):
+        await HuggingFaceHub("http://127.0.0.1:9", SecretStr(""), cache, clock).resolve(pin.spec)
+    silent = HuggingFaceHub("http://127.0.0.1:9", SecretStr(""), cache, clock)
+    before = await silent.resolved_before(pin.spec)
+    assert before is not None
+    assert (before.pin, before.on) == (pin, clock.now().date().isoformat())
+    named = replace(pin.spec, refs=("v2",), target="/w")
+    assert (await silent.resolved_before(named)).pin == replace(pin, refs=("v2",), target="/w")
+    for other in (replace(pin.spec, include=("*.json",)), replace(pin.spec, revision=Revision("e" * 40))):
+        assert await silent.resolved_before(other) is None
+
+
+async def test_what_was_said_and_cannot_be_read_was_not_said(make_hub, add_pin, cache):
+    pin = await add_pin()
+    (kept,) = (cache / "acme--tiny/resolved").iterdir()
+    for text in ("", "{", "[]", '{"on": "2026-12-01", "files": []}', '{"on": "2026-12-01", "files": [{"x": 1}]}'):
+        kept.write_text(text)
+        assert await make_hub().resolved_before(pin.spec) is None
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 429, 500, 503])
+async def test_a_hub_that_answers_is_not_silent(fake, make_hub, add_pin, status):
+    pin = await add_pin()
+    fake.fail_next(status, times=50)
+    with pytest.raises((PinNotFound, HubUnavailable)) as caught:
+        await make_hub().resolve(pin.spec)
+    assert not isinstance(caught.value, HubSilent)
