@@ -94,7 +94,7 @@ class Resolver:
                 return lambda pins: replace(pins, lock=lock)
             case ConfirmImage(image):
                 told = await edges.call(
-                    failpoints.RUN_IMAGE, lambda: confirm_image(self._s, image), timeout_s=CALL_TIMEOUT_S
+                    failpoints.RUN_IMAGE, lambda: confirm_image(self._s, run, image), timeout_s=CALL_TIMEOUT_S
                 )
                 return lambda pins: replace(pins, image_confirmed=True, notes=(*pins.notes, *told))
             case ResolveModel(spec):

@@ -8,8 +8,10 @@ from __future__ import annotations
 from gpurun.domain.errors import HubSilent, Refused, RegistrySilent, Transient
 from gpurun.domain.ids import ImageRef
 from gpurun.domain.plan import ModelPin, ModelSpec
+from gpurun.domain.run import Run
 from gpurun.flow.services import EngineServices
 from gpurun.ports.provider import HasImages, Provider
+from gpurun.ports.store import Tx
 
 Notes = tuple[str, ...]
 
@@ -26,17 +28,27 @@ async def resolve_model(services: EngineServices, spec: ModelSpec) -> tuple[Mode
         return before.pin, (note,)
 
 
-async def confirm_image(services: EngineServices, image: ImageRef) -> Notes:
+async def confirm_image(services: EngineServices, run: Run, image: ImageRef) -> Notes:
     """Raises what `ports.bytes.Images.confirm` raises."""
     try:
         await services.images.confirm(image)
     except RegistrySilent:
+        day = await services.store.read(lambda tx: _confirmed_on(tx, run, image))
         for provider in services.providers.values():
-            if await _has(provider, image):
+            if day and await _has(provider, image):
                 said = f"The registry of {image.name} is silent and was not asked"
-                return (f"{said}: {provider.name} has the image by its digest.",)
+                return (f"{said}: it confirmed the image on {day}, and {provider.name} has it by its digest.",)
         raise
     return ()
+
+
+def _confirmed_on(tx: Tx, run: Run, image: ImageRef) -> str:
+    """The day on which the registry last did, for this repository and commit; empty when it never did.
+
+    What another repository may pull says nothing of this one.
+    """
+    runs = (one for one in tx.runs_of_commit(run.repo.name, run.sha) if one.plan and one.plan.image == image)
+    return max((one.created_at.date().isoformat() for one in runs if not one.pins.notes), default="")
 
 
 async def _has(provider: Provider, image: ImageRef) -> bool:

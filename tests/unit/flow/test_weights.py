@@ -8,7 +8,8 @@ import anyio
 import pytest
 
 from gpurun.domain.errors import HubSilent, HubUnavailable, PinNotFound, RegistrySilent
-from gpurun.domain.ids import ImageRef, Revision
+from gpurun.domain.forge import RepoRef
+from gpurun.domain.ids import ImageRef, RepoName, Revision
 from gpurun.domain.plan import ModelFile, ModelSpec
 from gpurun.domain.run import Verdict
 from gpurun.flow.keep_cache import keep_cache_for_ever, look_at_cache
@@ -165,15 +166,39 @@ async def test_a_hub_that_was_never_asked_is_waited_for(world):
     assert run.notes == ()
 
 
+SECOND = "01kdrun0000000000000000002"
+
+
 @pytest.mark.parametrize("has_it", [True, False])
-async def test_a_silent_registry_is_not_needed_for_an_image_that_is_here(world, clock, has_it):
+async def test_a_silent_registry_is_not_needed_for_a_commit_that_ran_here(world, clock, has_it):
     world.use(KeepingCloud(clock, has_it=has_it))
-    world.images.errors = [RegistrySilent("The registry does not answer.")] * 2
     await world.start()
     await world.run_until_over()
-    run = await world.expect(Verdict.PASSED)
-    told = f"The registry of {IMAGE.name} is silent and was not asked: fake has the image by its digest."
-    assert run.notes == ((told,) if has_it else ())
+    clock.advance(days=2)
+    day = (await world.the_run()).created_at.date().isoformat()
+    told = (
+        f"The registry of {IMAGE.name} is silent and was not asked: it confirmed the image on {day}, and fake has it "
+        "by its digest."
+    )
+    for number in (2, 3):  # the day stays that of the answer
+        world.images.errors = [RegistrySilent("The registry does not answer.")]
+        run_id = f"{SECOND[:-1]}{number}"
+        await world.start(run_id)
+        await world.run_until_over()
+        run = await world.the_run(run_id)
+        assert (run.verdict, run.notes) == (Verdict.PASSED, (told,) if has_it else ())
+        clock.advance(days=1)
+
+
+async def test_what_another_repository_ran_says_nothing(world, clock):
+    world.use(KeepingCloud(clock))
+    await world.start()
+    await world.run_until_over()
+    world.images.errors = [RegistrySilent("The registry does not answer.")] * 500
+    await world.start(SECOND, repo=RepoRef(installation_id=1, name=RepoName("octo/other"), id=8))
+    await world.run_until_over()
+    run = await world.the_run(SECOND)
+    assert (run.verdict, run.notes) == (Verdict.LOST, ())
 
 
 @dataclass
