@@ -18,6 +18,7 @@ NAMES = (
     "config_file",
     "weights",
     "cache",
+    "source",
 )
 
 

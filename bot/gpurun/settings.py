@@ -57,6 +57,9 @@ class Settings(BaseSettings):
     """The REST API; another one for GitHub Enterprise Server."""
     github_url: WebUrl = "https://github.com"
     """Where commits are fetched from, and where links to commits point."""
+    submodule_hosts: str = ""
+    """Hosts beside GitHub that submodules are fetched from, by https and without a credential; with commas between:
+    `gitlab.com,codeberg.org`."""
     github_app_id: int = 0
     """The App's id, a number on its settings page."""
     github_private_key: SecretStr = SecretStr("")

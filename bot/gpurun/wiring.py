@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from gpurun.adapters.blobs import FolderBlobs
 from gpurun.adapters.clock import SystemChance, SystemClock
-from gpurun.adapters.git import GitMirrors
+from gpurun.adapters.git import GitPast
 from gpurun.adapters.hub import HuggingFaceHub
 from gpurun.adapters.images import NearestImages, RegistryImages
 from gpurun.adapters.local import LocalForge
@@ -158,6 +158,7 @@ async def open_server(settings: Settings) -> AsyncIterator[House]:
         api_url=settings.github_api_url,
         git_url=settings.github_url,
         clock=clock,
+        submodule_hosts=frozenset(filter(None, (host.strip().lower() for host in settings.submodule_hosts.split(",")))),
     )
     async with AsyncExitStack() as stack:
         stack.push_async_callback(forge.close)
@@ -221,7 +222,7 @@ async def open_house(
     arm_failpoint(settings)
     clock, chance = SystemClock(), SystemChance()
     store = await stack.enter_async_context(open_store(settings, folders, clock, chance))
-    git = GitMirrors(folders.cache / "git")
+    git = GitPast(folders.cache / "git")
     hub = open_hub(settings, folders.cache / "hub", clock)
     stack.push_async_callback(hub.close)
     images = RegistryImages()

@@ -67,6 +67,8 @@ Secrets are masked to equal length with `*`, over the union of all occurrences, 
 """
 
 VERSION = "1"
+GIT_FOLDER = "git"
+"""Behind `source/`: the `.git` of the work folder."""
 PREFIX = "/agent/v1/"
 
 MAX_APPEND = 4 * 1024 * 1024

@@ -253,6 +253,8 @@ class Run:
 
             self._phase = "source"  # the bot noted it with the claim
             source.fetch(self, spec.source, around.work, around.tmp)
+            if spec.git:
+                source.fetch_git(self, around.work, around.tmp)
         if spec.workdir:
             self._find_workdir(spec)  # before the weights: a wrong name is told soon
         if spec.models:

@@ -9,6 +9,9 @@ from gpurun_agent.ending import End, Ended
 from gpurun_agent.tar import BadTar, Unpacking
 from gpurun_agent.wire import Request
 
+BUFFER = 1024 * 1024
+"""Bytes of the archive that are read at a time: small files would cost two calls each."""
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpurun_agent.contact import Errand
@@ -17,8 +20,22 @@ if TYPE_CHECKING:
 
 def fetch(run: Run, commit: str, folder: str, tmp: str) -> None:
     """Raises Ended (failed, `source`) when the archive is not of `commit` or not safe to unpack."""
+    found = _unpack(run, "source", folder, tmp)
+    if found != commit:
+        raise Ended(End(protocol.FAILED, protocol.SOURCE, "The source is of commit %r, not %s." % (found, commit)))
+
+
+def fetch_git(run: Run, folder: str, tmp: str) -> None:
+    """A `.git` for the source, which no source holds itself. Raises Ended as `fetch`."""
+    git = os.path.join(folder, ".git")
+    os.mkdir(git)
+    _unpack(run, "source/" + protocol.GIT_FOLDER, git, tmp)
+
+
+def _unpack(run: Run, path: str, folder: str, tmp: str) -> str:
+    """The commit that the archive names."""
     name = os.path.join(tmp, ".gpurun-source-%s" % os.urandom(8).hex())
-    file = open(name, "w+b")  # noqa: SIM115  # closed below, on every path
+    file = open(name, "w+b", BUFFER)  # noqa: SIM115  # closed below, on every path
     line = run.new_line()  # of its own: the source need not wait until the phase is told
     try:
         os.unlink(name)
@@ -26,7 +43,7 @@ def fetch(run: Run, commit: str, folder: str, tmp: str) -> None:
         def build() -> Request:
             file.seek(0)
             file.truncate()
-            return Request("GET", protocol.PREFIX + "source", sink=take)
+            return Request("GET", protocol.PREFIX + path, sink=take)
 
         def take(_status: int, data: bytes) -> None:
             file.write(data)
@@ -41,12 +58,7 @@ def fetch(run: Run, commit: str, folder: str, tmp: str) -> None:
     finally:
         line.close()
         file.close()
-    if unpacking.commit != commit:
-        raise Ended(
-            End(protocol.FAILED, protocol.SOURCE, "The source is of commit %r, not %s." % (unpacking.commit, commit))
-        )
-    for link in unpacking.left_out:
-        run.say("left out a link that points outside of the repository: " + link)
+    return unpacking.commit
 
 
 def _check_answer(errand: Errand) -> None:

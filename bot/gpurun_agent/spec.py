@@ -50,6 +50,7 @@ class Spec:
         self.setup = ""
         self.run = ""
         self.workdir = ""
+        self.git = 0
         self.env: list[tuple[str, str]] = []
         self.secrets: list[tuple[str, str]] = []
         self.mask: list[bytes] = []
@@ -71,7 +72,7 @@ class Spec:
         text = value.decode("utf-8", "surrogateescape")
         if name in ("token", "source", "setup", "run", "workdir", "weights"):
             setattr(self, name, text)
-        elif name in ("number", "max_duration_s", "log_quota"):
+        elif name in ("number", "max_duration_s", "log_quota", "git"):
             setattr(self, name, int(text))
         elif name in ("env", "secret"):
             key, equals, content = text.partition("=")

@@ -37,15 +37,18 @@ class Entry:
 
 
 class Unpacking:
-    """Iterate to unpack one member at a time. Afterwards `commit` and `left_out` are complete. Raises BadTar."""
+    """Iterate to unpack one member at a time. Afterwards `commit` is known. Raises BadTar.
+
+    Links are made as they are, wherever they point; nothing is ever written through one.
+    """
 
     def __init__(self, file: BinaryIO, folder: str) -> None:
         self.commit = ""
         """From the global header; empty when there is none."""
-        self.left_out: list[str] = []
-        """Links that point outside, `path -> target`."""
         self._file = file
         self._root = os.fsencode(folder)
+        self._real: set[bytes] = set()
+        """Folders that were made or looked at; none of them can become something else, since no member removes one."""
 
     def __iter__(self) -> Iterator[None]:
         pax: dict[bytes, bytes] = {}
@@ -104,63 +107,81 @@ class Unpacking:
     def _folder(self, parts: list[bytes]) -> bytes:
         """Makes the folders of `parts`; each must be a real one, so that nothing is written through a link."""
         path = self._root
+        if parts:
+            path += b"/" + b"/".join(parts)
+            if path in self._real:
+                return path
+            path = self._root
         for part in parts:
-            path = os.path.join(path, part)
+            path += b"/" + part
+            if path in self._real:
+                continue
             try:
                 os.mkdir(path)
             except FileExistsError:
                 if not stat.S_ISDIR(os.lstat(path).st_mode):
                     raise BadTar("The source archive writes through %s, which is no folder." % _show(path)) from None
+            self._real.add(path)
         return path
 
     def _place(self, parts: list[bytes]) -> bytes:
-        path = os.path.join(self._folder(parts[:-1]), parts[-1])
+        return self._folder(parts[:-1]) + b"/" + parts[-1]
+
+    def _make_way(self, path: bytes) -> None:
+        """A later member takes the place of an earlier one."""
         try:
             os.unlink(path)
-        except FileNotFoundError:
-            pass
         except OSError:
             raise BadTar("The source archive replaces the folder %s." % _show(path)) from None
-        return path
 
     def _regular(self, entry: Entry, path: bytes) -> None:
         mode = 0o755 if entry.mode & 0o100 else 0o644
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         try:
-            left = entry.size
-            while left:
-                data = self._file.read(min(left, _COPY))
+            fd = os.open(path, flags, mode)
+        except FileExistsError:
+            self._make_way(path)
+            fd = os.open(path, flags, mode)
+        try:
+            # with its padding; most files come in one piece
+            left, ahead = entry.size, entry.size + -entry.size % _BLOCK
+            while ahead:
+                data = self._file.read(min(ahead, _COPY))
                 if not data:
                     raise BadTar("The source archive ends too early.")
-                left -= len(data)
-                view = memoryview(data)
+                ahead -= len(data)
+                view = memoryview(data)[:left]
+                left -= len(view)
                 while view:
                     view = view[os.write(fd, view) :]
         finally:
             os.close(fd)
-        self._file.read(-entry.size % _BLOCK)
 
     def _symlink(self, entry: Entry, parts: list[bytes]) -> None:
-        if _stays_inside(entry.link, len(parts) - 1):
-            os.symlink(entry.link, self._place(parts))
-        else:
-            self.left_out.append("%s -> %s" % (_show(entry.path), _show(entry.link)))
-
-
-def _stays_inside(target: bytes, depth: int) -> bool:
-    """A link `depth` folders below the root. `..` only in front: after a name that is a link it could lead out."""
-    names = [name for name in target.split(b"/") if name not in (b"", b".")]
-    ups = 0
-    while ups < len(names) and names[ups] == b"..":
-        ups += 1
-    return bool(target) and not target.startswith(b"/") and ups <= depth and b".." not in names[ups:]
+        if not entry.link or b"\0" in entry.link:
+            raise BadTar("The source archive has a link %s to nowhere." % _show(entry.path))
+        path = self._place(parts)
+        try:
+            os.symlink(entry.link, path)
+        except FileExistsError:
+            self._make_way(path)
+            os.symlink(entry.link, path)
 
 
 def _parts(path: bytes) -> list[bytes]:
     parts = [part for part in path.split(b"/") if part not in (b"", b".")]
     if path.startswith(b"/") or b".." in parts or b"\0" in path:
         raise BadTar("The source archive wants to write to %s, outside of the work folder." % _show(path))
+    for part in parts:
+        # no tree of git has one: whoever sends it wants to be git's configuration
+        if part[:4].lower() in (b".git", b"git~") and _is_git(part):
+            raise BadTar("The source archive wants to write to %s, which is git's." % _show(path))
     return parts
+
+
+def _is_git(part: bytes) -> bool:
+    """Or what a file system takes for it."""
+    return part.lower().partition(b":")[0].rstrip(b" .") in (b".git", b"git~1")
 
 
 def _check(block: bytes) -> None:
@@ -170,10 +191,9 @@ def _check(block: bytes) -> None:
 
 def _octal(field: bytes) -> int:
     digits = field.strip(b" \0")
-    try:
-        return int(digits, 8) if digits else 0
-    except ValueError:
-        raise BadTar("The source archive has a broken header.") from None
+    if digits.strip(b"01234567"):
+        raise BadTar("The source archive has a broken header.")
+    return int(digits, 8) if digits else 0
 
 
 def _text(field: bytes) -> bytes:

@@ -9,10 +9,12 @@ import subprocess
 
 import httpx
 import pytest
+from pydantic import SecretStr
 
 from gpurun.adapters.images import RegistryImages
 from gpurun.domain.errors import PinNotFound, RegistryUnavailable
 from gpurun.domain.ids import ImageRef
+from gpurun.domain.image import RegistryLogin
 from ops.local_services import CACHE, Missing, Registry, free_port
 from tests.services.engine import missing
 
@@ -121,3 +123,13 @@ async def test_a_private_registry_with_and_without_a_login(private_registry, bas
         await known.confirm(image)
         with pytest.raises(PinNotFound, match="has no image"):
             await known.pin(image.name, "9.9")
+    async with RegistryImages(tmp_path / "none.json") as images:
+        ci = RegistryLogin(username="ci", password=SecretStr("s3cret"))
+        await images.confirm(image, login=ci)
+        with pytest.raises(PinNotFound, match="has no image"):
+            await images.pin(image.name, "9.9", login=ci)
+        wrong = RegistryLogin(username="ci", password=SecretStr("another-word"))
+        with pytest.raises(PinNotFound, match="or the login of 'ci' may not read it"):
+            await images.confirm(image, login=wrong)
+        with pytest.raises(PinNotFound, match="without a login"):
+            await images.confirm(image)

@@ -233,8 +233,8 @@ class TestPrepare:
         there = launches(base_images.busybox, "true").image
         repository = base_images.busybox.split("@")[0]
         await bench.provider.prepare(launches(base_images.busybox, "true"), wait_s=60)
-        assert await bench.provider.has_image(there)
-        assert not await bench.provider.has_image(ImageRef(f"{repository}@sha256:{'1' * 64}"))
+        assert await bench.provider.platform_of(there) == await bench.provider.platform()
+        assert await bench.provider.platform_of(ImageRef(f"{repository}@sha256:{'1' * 64}")) is None
 
     async def test_create_without_the_image_is_refused(self, bench, launches, base_images):
         image = base_images.busybox.split("@")[0] + "@sha256:" + "1" * 64

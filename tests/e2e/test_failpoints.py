@@ -21,6 +21,9 @@ from gpurun.domain.ids import HubRef, Revision
 from gpurun.domain.lock import Lock, LockedFile, LockedModel
 from gpurun.flow import failpoints
 from gpurun.plan.lock import write_lock
+from tests.e2e.test_secrets import set_secret
+from tests.fakes.github import Submodule
+from tests.fakes.github.lfs_http import keep
 from tests.fakes.hub.state import object_id
 from tests.services.death_table import tell
 from tests.world import World, open_world
@@ -72,10 +75,21 @@ STORIES: dict[str, tuple[str, ...]] = {
         *IDLE,
         *both("intake.comment", "intake.pull_request", "intake.permission", "intake.config", "intake.policy"),
         *both("intake.changed_files", "intake.files", "intake.commit"),
-        *both("run.git_source", "run.git_fetch", "run.lock", "run.image", "run.model"),
+        *both(
+            "run.merge",
+            "run.git_source",
+            "run.git_fetch",
+            "run.lock",
+            "run.image",
+            "run.login",
+            "run.platform",
+            "run.model",
+        ),
+        *both("run.history_source", "run.history_fetch"),
+        *both("run.submodule_source", "run.submodule_fetch", "run.lfs_source", "run.lfs_fetch"),
         *both("run.pin", "run.offers", "run.settle"),
-        *both("attempt.uplink_open", "attempt.prepare", "attempt.weights", "attempt.settle", "attempt.destroy"),
-        *both("attempt.uplink_close", "attempt.let_go"),
+        *both("attempt.uplink_open", "attempt.login", "attempt.prepare", "attempt.weights", "attempt.settle"),
+        *both("attempt.destroy", "attempt.uplink_close", "attempt.let_go"),
         "attempt.send_create.before",
         *both("publish.turn", "publish.announce", "publish.commit", "publish.react"),
         *both("publish.create_check", "publish.create_comment"),
@@ -158,20 +172,33 @@ def story_of(request):
 async def test_the_whole_way_of_a_run(world: World, deaths: Deaths):
     """One run, a new death at every edge between the comment and the verdict.
 
-    Its file lies in a folder that has to be found, and names its model by a branch, which the lock beside it pins.
+    Its file lies in a folder that has to be found, and names its model by a branch, which the lock beside it pins. Its
+    commit has a submodule and a file of git LFS.
     """
+    lib = world.github.create_repo("acme/lib")
+    source = {
+        ".gitmodules": '[submodule "lib"]\n\tpath = lib\n\turl = ../lib\n',
+        "lib": Submodule(lib.git.resolve("main") or ""),
+        ".gitattributes": "*.bin filter=lfs\n",
+        "data.bin": keep(world.repo, b"content of data"),
+    }
     revision = world.hub.add_model("acme/tiny", {"config.json": b"{}", "model.safetensors": b"w" * 5000})
     files = (
         LockedFile(path="config.json", size=2, blob=object_id("blob", b"{}").hex()),
         LockedFile(path="model.safetensors", size=5000, sha256=hashlib.sha256(b"w" * 5000).hexdigest()),
     )
     say = r"for i in $(seq 300); do printf 'line %s \351\r' $i; echo; sleep 0.01; done"
+    there = "grep -q content ../data.bin && grep -q acme/lib ../lib/README.md"
     locked = LockedModel(
         id="acme/tiny", ref=HubRef("main"), revision=Revision(str(revision)), locked_on="2026-12-01", files=files
     )
-    job = {"image": world.image, "run": say, "models": [{"id": "acme/tiny"}]}
+    login = {"username": "ci", "password": "APP_KEY"}
+    job = {"image": world.image, "registry": login, "run": f"{there} && {say}", "models": [{"id": "acme/tiny"}]}
+    job |= {"checkout": {"submodules": "fetch", "lfs": "fetch", "git": "true", "ref": "merge"}}
+    set_secret(world)
     world.files(
         {
+            **source,
             "pkg/.gpurun.yml": json.dumps({"version": 1, "jobs": {"smoke": job}}),
             "pkg/.gpurun.lock": write_lock(Lock(models=(locked,))),
         }

@@ -11,19 +11,21 @@ from gpurun.domain.forge import (
     ChangedFiles,
     Check,
     Comment,
+    Extra,
     GitSource,
-    NotFetched,
     Permission,
     PullRequest,
     RepoFile,
     RepoRef,
 )
 from gpurun.domain.ids import BranchName, CommitSha, ImageRef, RepoName, Revision, TreeSha
-from gpurun.domain.lock import ImagePin
+from gpurun.domain.image import RegistryLogin, SeenImage
+from gpurun.domain.lock import ImagePin, LockedImage
 from gpurun.domain.offer import Uplink
 from gpurun.domain.plan import HubKind, ModelFile, ModelPin, ModelSpec
 from gpurun.domain.repository import RepoFacts
 from gpurun.domain.run import Phase, Result, ResultKind
+from gpurun.domain.source import Fetched, Gitlink, GitTag, ModuleUrl, Submodule
 from gpurun.ports.bytes import Preparation, SaidBefore
 from gpurun.ports.store import Store, Tx
 from gpurun.run.tokens import run_token, token_sha256
@@ -39,6 +41,14 @@ class FakeGit:
     trees: dict[CommitSha, TreeSha]
     errors: list[GpurunError] = field(default_factory=list)
     """Raised first, one a call."""
+    links: dict[CommitSha, tuple[Gitlink, ...]] = field(default_factory=dict)
+    """Submodules, by commit."""
+    n_lfs: dict[CommitSha, int] = field(default_factory=dict)
+    n_bytes: dict[CommitSha, int] = field(default_factory=dict)
+    base: CommitSha | None = None
+    """What every merge commit merges its head with."""
+    lfs: list[tuple[str, CommitSha]] = field(default_factory=list)
+    """Repository and commit whose LFS files were fetched."""
     facts: RepoFacts = field(default_factory=RepoFacts)
     """Of every commit."""
     looks: int = 0
@@ -51,15 +61,44 @@ class FakeGit:
         return self.facts
 
     async def fetch(
-        self, source: GitSource, repo: RepoName, sha: CommitSha, *, skip: Collection[NotFetched] = ()
-    ) -> TreeSha:
+        self,
+        source: GitSource,
+        repo: RepoName | ModuleUrl,
+        sha: CommitSha,
+        *,
+        skip: Collection[Extra] = (),
+        get: Collection[Extra] = (),
+        merge_of: CommitSha | None = None,
+    ) -> Fetched:
         _raise_next(self.errors)
         try:
-            return self.trees[sha]
+            tree = self.trees[sha]
         except KeyError:
             raise PinNotFound(f"{repo} has no commit {sha}.") from None
+        return Fetched(
+            tree=tree,
+            n_bytes=self.n_bytes.get(sha, 0),
+            links=self.links.get(sha, ()) if Extra.SUBMODULES in get else (),
+            n_lfs=self.n_lfs.get(sha, 0) if Extra.LFS in get else 0,
+            base=self.base if merge_of else None,
+        )
 
-    def archive(self, repo: RepoName, sha: CommitSha) -> AsyncIterator[bytes]:
+    async def fetch_lfs(self, source: GitSource, repo: RepoName | ModuleUrl, sha: CommitSha) -> None:
+        _raise_next(self.errors)
+        self.lfs.append((str(repo), sha))
+
+    async def fetch_history(self, source: GitSource, repo: RepoName, sha: CommitSha) -> tuple[GitTag, ...]:
+        _raise_next(self.errors)
+        return ()
+
+    def git_folder(
+        self, repo: RepoName, sha: CommitSha, tags: Sequence[GitTag], *, lfs: bool = False
+    ) -> AsyncIterator[bytes]:
+        raise Bug("no flow test reads a git folder")
+
+    def archive(
+        self, repo: RepoName, sha: CommitSha, *, submodules: Sequence[Submodule] = (), lfs: bool = False
+    ) -> AsyncIterator[bytes]:
         raise Bug("no flow test reads an archive")
 
 
@@ -134,14 +173,23 @@ class FakeImages:
     known: set[ImageRef] = field(default_factory=set)
     tags: dict[str, ImagePin] = field(default_factory=dict)
     """By `name:tag`."""
+    platforms: tuple[str, ...] = ("linux/amd64",)
+    """Of every image."""
+    logins: list[RegistryLogin | None] = field(default_factory=list)
+    """Who asked."""
     errors: list[GpurunError] = field(default_factory=list)
 
-    async def confirm(self, image: ImageRef) -> None:
+    async def confirm(
+        self, image: ImageRef, *, locked: LockedImage | None = None, login: RegistryLogin | None = None
+    ) -> SeenImage:
+        self.logins.append(login)
         _raise_next(self.errors)
         if image not in self.known:
             raise PinNotFound(f"The registry has no {image}.", pin=image)
+        now = self.tags.get(str(locked.ref)) if locked is not None else None
+        return SeenImage(platforms=self.platforms, tag_points_to=now.digest if now is not None else "")
 
-    async def pin(self, name: str, tag: str) -> ImagePin:
+    async def pin(self, name: str, tag: str, *, login: RegistryLogin | None = None) -> ImagePin:
         _raise_next(self.errors)
         try:
             return self.tags[f"{name}:{tag}"]
@@ -170,6 +218,8 @@ class SourceOnlyForge:
     errors: list[GpurunError] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
     """At every commit, by path."""
+    pull: PullRequest | None = None
+    """Every one."""
     asked_for: list[str] = field(default_factory=list)
     """Paths that were read."""
 
@@ -177,8 +227,15 @@ class SourceOnlyForge:
         _raise_next(self.errors)
         return GitSource(url=f"https://forge.example/{repo.name}.git")
 
+    async def submodule_source(self, repo: RepoRef, link: Gitlink, *, reader: str) -> GitSource:
+        _raise_next(self.errors)
+        return GitSource(url=f"https://forge.example/{link.name}.git")
+
     async def pull_request(self, repo: RepoRef, number: int) -> PullRequest:
-        raise Bug("the engine does not ask for pull requests")
+        _raise_next(self.errors)
+        if self.pull is None:
+            raise Bug("the engine asks for a pull request only to merge it")
+        return self.pull
 
     async def comment(self, repo: RepoRef, comment_id: int) -> Comment:
         raise Bug("the engine does not read comments")

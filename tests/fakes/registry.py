@@ -11,6 +11,7 @@ with FakeRegistry().serving() as registry:
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import json
@@ -29,6 +30,8 @@ class FakeRegistry:
         self.requests: list[str] = []
         self.status = 0
         """Answered to everything; 0: nothing is wrong."""
+        self.login = ""
+        """`user:password`, without which nothing is shown; empty: everybody may look."""
         self.address = ""
         self._contents: dict[tuple[str, str], bytes] = {}
         """By repository and digest."""
@@ -109,7 +112,10 @@ def _handler(registry: FakeRegistry) -> type[BaseHTTPRequestHandler]:
             registry.requests.append(f"{self.command} {self.path}")
             repository, kind, reference = self.path.removeprefix("/v2/").rsplit("/", 2)
             content = registry.content(repository, reference)
-            if registry.status:
+            sent = self.headers.get("Authorization", "").removeprefix("Basic ")
+            if registry.login and base64.b64decode(sent).decode() != registry.login:
+                self._answer(401, b"", challenge='Basic realm="fake"')
+            elif registry.status:
                 self._answer(registry.status, b"")
             elif content is None:
                 code = "MANIFEST_UNKNOWN" if registry.has(repository) else "NAME_UNKNOWN"
@@ -119,8 +125,10 @@ def _handler(registry: FakeRegistry) -> type[BaseHTTPRequestHandler]:
 
         do_HEAD = do_GET  # noqa: N815 - the name that the server looks for
 
-        def _answer(self, status: int, body: bytes, *, is_manifest: bool = False) -> None:
+        def _answer(self, status: int, body: bytes, *, is_manifest: bool = False, challenge: str = "") -> None:
             self.send_response(status)
+            if challenge:
+                self.send_header("WWW-Authenticate", challenge)
             self.send_header("Content-Length", str(len(body)))
             if is_manifest:
                 self.send_header("Docker-Content-Digest", f"sha256:{hashlib.sha256(body).hexdigest()}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,9 +29,14 @@ class Given:
     """Names of the file that the job does not list."""
 
 
-def given_secrets(job: str, names: Sequence[str], file: Path, *, must_exist: bool) -> Given:
-    """The values of `names`, of the file alone. Raises UserError, SecretRefused, without a value in the message."""
-    if not names and not must_exist:
+def given_secrets(
+    job: str, names: Sequence[str], file: Path, *, must_exist: bool, optional: Collection[str] = ()
+) -> Given:
+    """The values of `names`, and of `optional` where they are there, of the file alone.
+
+    Raises UserError, SecretRefused, without a value in the message.
+    """
+    if not names and not optional and not must_exist:
         return Given(values={}, ignored=0)
     found = _values(file, must_exist=must_exist)
     lacking = [name for name in names if not found.get(name)]
@@ -40,14 +45,15 @@ def given_secrets(job: str, names: Sequence[str], file: Path, *, must_exist: boo
             f"The job {job} names under `secrets` what is not in {file}: {', '.join(lacking)}.",
             hint=f"Write {lacking[0]}=… there, or name another file with --env-file.",
         )
-    values = {name: SecretStr(found[name]) for name in names}
+    wanted = dict.fromkeys((*names, *(name for name in optional if found.get(name))))
+    values = {name: SecretStr(found[name]) for name in wanted}
     for name, value in values.items():
         try:
             require_settable(value)
             require_tellable((value,))
         except SecretRefused as refused:
             raise SecretRefused(f"{name} in {file}: {refused.message}", hint=refused.hint) from None
-    return Given(values=values, ignored=len(found.keys() - set(names)))
+    return Given(values=values, ignored=len(found.keys() - set(names) - set(optional)))
 
 
 def ignored_note(given: Given, job: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gpurun.adapters.local import LocalForge
@@ -18,6 +18,7 @@ from gpurun.domain.ids import CommitSha, JobName, TreeSha
 from gpurun.domain.lock import Lock
 from gpurun.domain.plan import ModelPin, ModelSpec, Plan
 from gpurun.domain.run import Pins
+from gpurun.domain.source import Merge
 from gpurun.plan.lines import at_include
 from gpurun.plan.lock import (
     LOCK_NAME,
@@ -28,7 +29,7 @@ from gpurun.plan.lock import (
     require_same_files,
 )
 from gpurun.plan.locked import files_of, pin_of, small_files
-from gpurun.plan.resolve import build
+from gpurun.plan.resolve import build, with_commit, with_submodule
 from gpurun.plan.source import MAX_BYTES as CONFIG_MAX_BYTES
 
 
@@ -80,8 +81,23 @@ async def look_at(forge: LocalForge, state: LocalState, sha: CommitSha, folder: 
     return At(state=state, sha=sha, tree=await forge.tree_of(sha), folder=folder, config_text=text, lock=lock)
 
 
-async def draft(at: At, name: JobName, job: Job, files: ModelFiles) -> Draft:
-    """The plan that a run of this commit would make, if the commit is whole.
+async def local_source(forge: LocalForge, state: LocalState, sha: CommitSha, job: Job) -> Pins:
+    """The pins of the source alone: the commit, and the submodules that lie in this checkout. Nothing is fetched.
+
+    Raises PinNotFound when a run would be refused for them.
+    """
+    skip, get = job.skipped(), job.fetched()
+    pins = with_commit(Pins(), await forge.contents(sha, skip=skip, get=get))
+    while left := [link for link in pins.links if not link.source]:
+        source = (await forge.submodule_source(state.repo, left[0], reader="")).url
+        inner = await forge.inside(source).contents(left[0].commit, skip=skip, get=get)
+        pins = with_submodule(pins, left[0], source, inner)
+    pins = replace(pins, merge=Merge(commit=sha) if job.wants_merge else None)
+    return replace(pins, lfs_left=(), tags=await forge.tags(sha) if job.checkout.git else None)
+
+
+async def draft(at: At, name: JobName, job: Job, files: ModelFiles, source: Pins | None = None) -> Draft:
+    """The plan that a run of this commit would make. Without `source` as if the commit pointed to nothing else.
 
     Raises: Unpinned, ConfigError of the lock, PinNotFound for a model.
     """
@@ -107,7 +123,8 @@ async def draft(at: At, name: JobName, job: Job, files: ModelFiles) -> Draft:
         if pin is None:
             unlisted.append(spec)
         models.append(pin or spec.with_files(()))
-    pins = Pins(tree=at.tree, lock=lock, image_confirmed=True, models=tuple(models))
+    source = source or Pins(tree=at.tree, tags=(), merge=Merge(commit=at.sha))
+    pins = replace(source, lock=lock, image_confirmed=True, models=tuple(models))
     plan = build(repo=at.state.repo.name, sha=at.sha, job_name=name, job=job, pins=pins, folder=at.folder)
     return Draft(plan=plan, lock=lock, unlisted=tuple(unlisted), trouble=trouble)
 

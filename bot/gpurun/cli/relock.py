@@ -12,12 +12,14 @@ import anyio
 
 from gpurun.cli.environment import read_settings
 from gpurun.cli.lock import ALL_JOBS, Place
+from gpurun.cli.lock_login import login_for
 from gpurun.cli.lock_screen import LockScreen
 from gpurun.cli.logs import log_trouble_only
 from gpurun.cli.trouble import tell
 from gpurun.command.parse import suggest
 from gpurun.domain.errors import GpurunError, PinNotFound, UserError
 from gpurun.domain.ids import ImageTag
+from gpurun.domain.image import RegistryLogin
 from gpurun.domain.lock import LockedFile, LockedImage, LockedModel
 from gpurun.domain.plan import ModelFile, ModelSpec
 from gpurun.plan.lock import MAX_LOCK_BYTES, with_day, write_lock
@@ -27,6 +29,9 @@ from gpurun.wiring import Sources, open_sources
 PARALLEL = 8
 """Names that are looked up at a time: registries and the hub count requests."""
 COMMAND = "gpurun lock"
+
+
+_Logins = Mapping[ImageTag, RegistryLogin | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +81,9 @@ async def _write_all(work: Sequence[tuple[Place, tuple[str, ...]]]) -> int:
 
 async def _write_one(place: Place, jobs: Sequence[str], sources: Sources, screen: LockScreen) -> int:
     names = to_look_up(place.config, place.lock, jobs)
+    logins = {name: login_for(place, name) for name in names if isinstance(name, ImageTag)}
     with screen.asking(len(names)):
-        answers = await _look_up(names, sources)
+        answers = await _look_up(names, logins, sources)
     lock, rows = renewed(place.config, place.lock, answers.found)
     written = False
     if place.lock_file.exists() or any(row.after is not None for row in rows):
@@ -98,7 +104,7 @@ def _told(error: GpurunError, before: Entry | None) -> GpurunError:
     return with_day(error, before) if isinstance(error, PinNotFound) else error
 
 
-async def _look_up(names: Sequence[Name], sources: Sources) -> _Answers:
+async def _look_up(names: Sequence[Name], logins: _Logins, sources: Sources) -> _Answers:
     """All names, some at a time. One that fails leaves the others alone."""
     found: dict[Name, Entry] = {}
     failed: dict[Name, GpurunError] = {}
@@ -107,7 +113,7 @@ async def _look_up(names: Sequence[Name], sources: Sources) -> _Answers:
     async def look_up(name: Name) -> None:
         async with limit:
             try:
-                found[name] = await _entry(name, sources)
+                found[name] = await _entry(name, logins, sources)
             except GpurunError as error:
                 failed[name] = error
 
@@ -117,10 +123,10 @@ async def _look_up(names: Sequence[Name], sources: Sources) -> _Answers:
     return _Answers(found=found, failed={name: failed[name] for name in names if name in failed})
 
 
-async def _entry(name: Name, sources: Sources) -> Entry:
+async def _entry(name: Name, logins: _Logins, sources: Sources) -> Entry:
     today = sources.clock.now().date().isoformat()
     if isinstance(name, ImageTag):
-        pin = await sources.images.pin(name.name, name.tag)
+        pin = await sources.images.pin(name.name, name.tag, login=logins.get(name))
         return LockedImage(ref=name, pin=pin, locked_on=today)
     return await _model(name, sources, today)
 

@@ -141,7 +141,13 @@ async def _request_and_run(wish: Wish, settings: Settings, screen: Screen, inter
         request = await local_request(forge, state, sha, wish)
     job = load(request.config_text or "").jobs[request.job]
     env_file = wish.env_file or state.top / ENV_FILE
-    given = given_secrets(wish.job, job.secrets, env_file, must_exist=wish.env_file is not None)
+    given = given_secrets(
+        wish.job,
+        job.secrets,
+        env_file,
+        must_exist=wish.env_file is not None,
+        optional=() if job.registry is None else (job.registry.password,),
+    )
     screen.starts(wish.job, state, sha)
     if request.folder:
         screen.notes(f"The job is that of {config_path(request.folder)}.")

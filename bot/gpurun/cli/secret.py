@@ -17,9 +17,10 @@ from gpurun.adapters.vault import KeyFile, SecretDesk, SecretLine
 from gpurun.cli.database import existing, refused
 from gpurun.cli.environment import read_settings
 from gpurun.cli.who import who
+from gpurun.domain.environment import name_fault
 from gpurun.domain.errors import GpurunError, PinNotFound, SecretRefused, UserError
 from gpurun.domain.ids import RepoName
-from gpurun.domain.secret import MAX_SECRET_BYTES, name_fault
+from gpurun.domain.secret import MAX_SECRET_BYTES
 from gpurun.wiring import key_file, server_folders
 
 

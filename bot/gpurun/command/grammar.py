@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gpurun.domain.command import WORDS_PLANNED, Cancel, Command, Help, RunJob
+from gpurun.domain.command import Cancel, Command, Help, RunJob
+from gpurun.domain.command_words import WORDS_PLANNED
 from gpurun.domain.errors import Bug
 
 

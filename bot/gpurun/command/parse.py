@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 from gpurun.command.grammar import BY_WORD, PATH, PLANNED, Argument, Entry, render
 from gpurun.command.lines import INVISIBLE, Line, command_lines
-from gpurun.domain.command import ARGUMENTS_PLANNED, Command, Help, RunJob
+from gpurun.domain.command import Command, Help, RunJob
+from gpurun.domain.command_words import ARGUMENTS_PLANNED
 from gpurun.domain.errors import CommandError
 from gpurun.domain.folder import ENDS_A_SENTENCE, typed_folder
 

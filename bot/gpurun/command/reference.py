@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpurun.command.grammar import PLANNED, TABLE, WHO_TEXT
 from gpurun.command.parse import MAX_COMMANDS
-from gpurun.domain.command import ARGUMENTS_PLANNED
+from gpurun.domain.command_words import ARGUMENTS_PLANNED
 
 
 def commands_page() -> str:

@@ -1,49 +1,53 @@
 """`.gpurun.yml` as this version understands it.
 
 `File` is what may be written; `Config` is what it means, with `defaults` merged into every job. The attribute
-docstrings are the reference page and the descriptions of the JSON Schema.
+docstrings are the reference page and the descriptions of the JSON Schema. `plan.read` reads them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpurun.domain.config_values import (
-    Artifact,
-    Attempts,
-    Cpus,
-    Duration,
-    EnvName,
-    EnvValue,
-    FilesPattern,
-    Flag,
-    Glob,
-    Gpu,
-    GpuCount,
-    Image,
-    KindName,
-    LeastSize,
-    ModelId,
-    ModelRevision,
-    Name,
-    NameInList,
-    ProviderId,
-    SecretName,
-    Shell,
-    Size,
-    Skip,
-    Target,
-    Text,
-    Version,
-    Workdir,
+    ARTIFACT,
+    ATTEMPTS,
+    CPUS,
+    DURATION,
+    ENV_NAME,
+    ENV_VALUE,
+    FETCH_OR_SKIP,
+    FILES_PATTERN,
+    FLAG,
+    GLOB,
+    GPU,
+    GPU_COUNT,
+    IMAGE,
+    KIND_NAME,
+    LEAST_SIZE,
+    MODEL_ID,
+    MODEL_REVISION,
+    NAME,
+    NAME_IN_LIST,
+    PROVIDER_ID,
+    SECRET_NAME,
+    SHELL,
+    SIZE,
+    SOURCE_REF,
+    TARGET,
+    TEXT,
+    USERNAME,
+    VERSION,
+    WORKDIR,
 )
-from gpurun.domain.forge import NotFetched
-from gpurun.domain.ids import HubRef, ImageTag, Revision
-from gpurun.domain.plan import HubKind, Resources
+from gpurun.domain.ids import HubRef, ImageRef, ImageTag, JobName, Revision
+from gpurun.domain.part import Many, Named, Part, key
 from gpurun.domain.quantity import GpuNeed
+
+if TYPE_CHECKING:
+    from gpurun.domain.forge import Extra
+    from gpurun.domain.plan import HubKind, Resources
 
 MAX_ARTIFACTS = 50
 MAX_MODELS = 32
@@ -65,15 +69,14 @@ PLANNED_KEYS: Mapping[str, frozenset[str]] = {
     "retry": frozenset({"on_events", "other_host"}),
     "model": frozenset(),
     "resources": frozenset(),
-    "checkout": frozenset({"ref"}),
+    "checkout": frozenset(),
     "policy": frozenset({"bots", "network", "untrusted"}),
     "max": frozenset({"price", "cost"}),
 }
 """Keys of the planned schema that this version does not act on, by the place where they stand."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class Kind(NamedTuple):
     """What a job of this kind gets where it says nothing itself."""
 
     max_duration_s: int
@@ -88,29 +91,25 @@ KINDS: Mapping[str, Kind] = {
 DEFAULT_KIND = "verify"
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class ModelKeys(_Part):
+class ModelKeys(Part, place="model", hint="Write `{id: organisation/name}`."):
     """One model or data set of the hub. `.gpurun.lock` pins what the file does not."""
 
-    id: ModelId = Field(examples=["org/name"])
+    id: str = key(MODEL_ID, examples=["org/name"])
     """Its name on the hub."""
-    revision: ModelRevision | None = Field(
-        default=None, examples=["main", "v1.0", "2f1a0b9c8d7e6f5a4b3c2d1e0f0d5f9f0f2a0f4d"]
+    revision: Revision | HubRef | None = key(
+        MODEL_REVISION, default=None, examples=["main", "v1.0", "2f1a0b9c8d7e6f5a4b3c2d1e0f0d5f9f0f2a0f4d"]
     )
     """Its full commit id; or a branch, a tag or the first 7 or more digits of a commit id, which `.gpurun.lock` pins.
     Without it: `main`."""
-    target: Target | None = Field(default=None, examples=["/weights"])
+    target: str | None = key(TARGET, default=None, examples=["/weights"])
     """A folder in the container that gets the plain files. They are always in the hub cache, where `from_pretrained`
     finds them by id."""
-    include: tuple[FilesPattern, ...] = Field(
-        default=(), max_length=MAX_PATTERNS, examples=['["*.json", "*.safetensors"]']
+    include: tuple[str, ...] = key(
+        Many(FILES_PATTERN, at_most=MAX_PATTERNS), default=(), examples=['["*.json", "*.safetensors"]']
     )
     """Only files that match one of these patterns; `*` stands for anything, `/` too, and `folder/` for all below it. As
     `allow_patterns` of `snapshot_download`. Without it: all files."""
-    exclude: tuple[FilesPattern, ...] = Field(default=(), max_length=MAX_PATTERNS, examples=['["*.bin"]'])
+    exclude: tuple[str, ...] = key(Many(FILES_PATTERN, at_most=MAX_PATTERNS), default=(), examples=['["*.bin"]'])
     """None of the files that match one of these patterns. As `ignore_patterns`."""
 
     @property
@@ -119,154 +118,194 @@ class ModelKeys(_Part):
         return self.revision or MAIN
 
 
-class ResourceKeys(_Part):
+class ResourceKeys(Part, place="resources"):
     """What the job needs. A single number means: at least. On the local engine memory, CPUs and disk are limits too."""
 
-    gpu: Gpu | None = Field(default=None, examples=["1", "24GB", "24GB..80GB:2"])
+    gpu: GpuNeed | None = key(GPU, default=None, examples=["1", "24GB", "24GB..80GB:2"])
     """How many GPUs (`1`), how much memory each (`24GB..80GB`), or both (`24GB..80GB:2`). Without it: none."""
-    cpu: Cpus | None = Field(default=None, examples=["8", "8.."])
+    cpu: float | None = key(CPUS, default=None, examples=["8", "8.."])
     """CPU cores."""
-    memory: LeastSize | None = Field(default=None, examples=["32GB"])
+    memory: int | None = key(LEAST_SIZE, default=None, examples=["32GB"])
     """Main memory. 1GB is 1024MB."""
-    disk: LeastSize | None = Field(default=None, examples=["60GB"])
+    disk: int | None = key(LEAST_SIZE, default=None, examples=["60GB"])
     """Disk that the job may fill: everything that it writes in its container, with the models and the commit. A job
     that uses more is ended. 1GB is 1024MB."""
-    shm_size: Size | None = Field(default=None, examples=["8GB"])
+    shm_size: int | None = key(SIZE, default=None, examples=["8GB"])
     """Size of `/dev/shm`; data loaders with workers need more than Docker's 64MB."""
 
 
-class CheckoutKeys(_Part):
-    """What of the commit the job does without. A commit that points to more than its own files is refused otherwise."""
+class CheckoutKeys(Part, place="checkout"):
+    """What lies in the work folder. A commit with submodules or files of git LFS is refused until the job says what to
+    do with them.
+    """
 
-    lfs: Skip | None = Field(default=None, examples=["skip"])
-    """`skip`: files of git LFS stay the pointers that the commit holds."""
-    submodules: Skip | None = Field(default=None, examples=["skip"])
-    """`skip`: submodules stay empty folders."""
+    git: bool | None = key(FLAG, default=None, examples=["true", "false"])
+    """`true`: a `.git` in which `git describe`, `git rev-parse` and `git status` work: the newest 5,000 commits without
+    their contents, this one with all of it, and the nearest 100 tags. Without it: none."""
+    ref: str | None = key(SOURCE_REF, default=None, examples=["head", "merge"])
+    """Which commit: `head`, the last one of the pull request, or `merge`, what GitHub makes of it and its base branch;
+    the check is on the head. `gpurun run` runs the checkout in both cases. Without it: `head`."""
+    lfs: str | None = key(FETCH_OR_SKIP, default=None, examples=["fetch", "skip"])
+    """`fetch`: files of git LFS have their content, verified. `skip`: they stay the pointers that the commit holds."""
+    submodules: str | None = key(FETCH_OR_SKIP, default=None, examples=["fetch", "skip"])
+    """`fetch`: submodules, and theirs, are there at the commits that are written down. `skip`: they stay empty
+    folders."""
 
 
-class LimitKeys(_Part):
+class LimitKeys(Part, place="limits"):
     """What stops the job."""
 
-    max_duration: Duration | None = Field(default=None, examples=["20m"])
+    max_duration: int | None = key(DURATION, default=None, examples=["20m"])
     """The longest time from the start of `setup` to the end of `run`: `90s`, `30m` or `2h`. Without it: that of its
     `kind`. A command that does not end at SIGTERM gets 20 s more."""
 
 
-class TriggerKeys(_Part):
+class RegistryKeys(Part, place="registry"):
+    """The login for the job's image at its registry. The job does not get it."""
+
+    username: str = key(USERNAME, examples=["ci-bot", "$oauthtoken"])
+    """Required. Of a person or robot. At nvcr.io it is `$oauthtoken`; ghcr.io takes any name with a token."""
+    password: str = key(SECRET_NAME, examples=["REGISTRY_TOKEN"])
+    """Required. The name of the secret with the password or token: `gpurun secret set` on the server, `.env` for
+    `gpurun run` and `gpurun lock`, which take Docker's own login when it is not there."""
+
+
+class TriggerKeys(Part, place="trigger"):
     """What starts the job."""
 
-    comment: Flag | None = Field(default=None, examples=["true", "false"])
+    comment: bool | None = key(FLAG, default=None, examples=["true", "false"])
     """`false`: `/gpurun <job>` does not start it. Without it: `true`."""
 
 
-class RetryKeys(_Part):
+class RetryKeys(Part, place="retry"):
     """What happens when a machine is lost before the job's own commands ran there. Nothing of the job runs twice."""
 
-    attempts: Attempts | None = Field(default=None, examples=["3"])
+    attempts: int | None = key(ATTEMPTS, default=None, examples=["3"])
     """How many machines are tried in all, 1 to 5."""
 
 
-class JobKeys(_Part):
+class JobKeys(Part, place="job"):
     """What may stand under a job, and under `defaults`."""
 
-    kind: KindName | None = Field(default=None, examples=["verify", "batch", "train"])
+    kind: str | None = key(KIND_NAME, default=None, examples=["verify", "batch", "train"])
     """Presets for `limits` and `retry`: `verify` (30m, 2 attempts; the default), `batch` (6h, 3), `train` (24h, 3)."""
-    trigger: TriggerKeys = Field(default_factory=TriggerKeys)
+    trigger: TriggerKeys = key(TriggerKeys, default=TriggerKeys())
     """What starts the job."""
-    image: Image | None = Field(default=None, examples=["ghcr.io/org/app:1.2", "ghcr.io/org/app@sha256:…"])
+    image: ImageRef | ImageTag | None = key(
+        IMAGE, default=None, examples=["ghcr.io/org/app:1.2", "ghcr.io/org/app@sha256:…"]
+    )
     """Required. The container image: by digest, or by a tag that `.gpurun.lock` pins."""
-    setup: Text = Field(default="", examples=["pip install -e ."])
+    registry: RegistryKeys | None = key(RegistryKeys, default=None)
+    """The login for a private image. Without it: what the machine of the bot is logged in with."""
+    setup: str = key(TEXT, default="", examples=["pip install -e ."])
     """Shell text that runs before `run`, timed apart."""
-    run: Shell | None = Field(default=None, examples=["python -m app.smoke --seed 0"])
+    run: str | None = key(SHELL, default=None, examples=["python -m app.smoke --seed 0"])
     """Required. Shell text, run by `sh -c` in a checkout of the commit. Its exit code decides: 0 is passed."""
-    workdir: Workdir | None = Field(default=None, examples=["examples/demo"])
+    workdir: str | None = key(WORKDIR, default=None, examples=["examples/demo"])
     """The folder in which `setup` and `run` start, relative to the one that holds this file. `artifacts` are relative
     to it."""
-    env: Mapping[EnvName, EnvValue] = Field(default_factory=dict, examples=['{SEED: "0"}'])
+    env: Mapping[str, str] = key(Named(ENV_NAME, ENV_VALUE), default=MappingProxyType({}), examples=['{SEED: "0"}'])
     """Environment variables. Values stay exactly as written: `NO`, `3.10` and `1e-4` are text."""
-    secrets: tuple[SecretName, ...] = Field(default=(), max_length=MAX_SECRETS, examples=["[HF_TOKEN]"])
+    secrets: tuple[str, ...] = key(
+        Many(
+            SECRET_NAME, at_most=MAX_SECRETS, hint="Write the names only, `[NAME]`: values do not belong in this file."
+        ),
+        default=(),
+        examples=["[HF_TOKEN]"],
+    )
     """Names of secrets that the job gets as environment variables. Values are never in this file: `gpurun secret set`
     on the server, `.env` for `gpurun run`."""
-    models: tuple[ModelKeys, ...] = Field(default=(), max_length=MAX_MODELS)
+    models: tuple[ModelKeys, ...] = key(Many(ModelKeys, at_most=MAX_MODELS), default=())
     """Models whose files are verified and laid out before `setup`."""
-    datasets: tuple[ModelKeys, ...] = Field(default=(), max_length=MAX_MODELS, examples=["[{id: org/name}]"])
+    datasets: tuple[ModelKeys, ...] = key(
+        Many(ModelKeys, at_most=MAX_MODELS), default=(), examples=["[{id: org/name}]"]
+    )
     """Data sets of the hub, with the same keys. `snapshot_download("org/name", repo_type="dataset")` finds them."""
-    resources: ResourceKeys = Field(default_factory=ResourceKeys)
+    resources: ResourceKeys = key(ResourceKeys, default=ResourceKeys())
     """What the job needs. Without it no GPU is asked for."""
-    providers: tuple[ProviderId, ...] = Field(default=(), max_length=10, examples=["[docker]"])
+    providers: tuple[str, ...] = key(Many(PROVIDER_ID, at_most=10), default=(), examples=["[docker]"])
     """Where it may run, the first choice first. Without it: wherever the server can."""
-    limits: LimitKeys = Field(default_factory=LimitKeys)
+    limits: LimitKeys = key(LimitKeys, default=LimitKeys())
     """What stops the job."""
-    retry: RetryKeys = Field(default_factory=RetryKeys)
+    retry: RetryKeys = key(RetryKeys, default=RetryKeys())
     """What happens when a machine is lost."""
-    checkout: CheckoutKeys = Field(default_factory=CheckoutKeys)
-    """What of the commit the job does without."""
-    artifacts: tuple[Artifact, ...] = Field(default=(), max_length=MAX_ARTIFACTS, examples=['["out/**"]'])
+    checkout: CheckoutKeys = key(CheckoutKeys, default=CheckoutKeys())
+    """What lies in the work folder."""
+    artifacts: tuple[str, ...] = key(Many(ARTIFACT, at_most=MAX_ARTIFACTS), default=(), examples=['["out/**"]'])
     """Files to keep: patterns under the work folder. Only regular files; symbolic links are not followed."""
 
-    @field_validator("secrets", mode="after")
-    @classmethod
-    def _once(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        both = [name for name in names if name in info.data.get("env", {})]
-        if both:
-            raise ValueError(f"{both[0]} stands under `env` too. Delete it in one of the two places")
-        if len(set(names)) < len(names):
-            raise ValueError("a name stands there twice. Delete one of them")
-        return names
+    def odd(self) -> tuple[str, str] | None:
+        for name in self.secrets:
+            if name in self.env:
+                return "secrets", f"{name} stands under `env` too. Delete it in one of the two places"
+        if len(set(self.secrets)) < len(self.secrets):
+            return "secrets", "a name stands there twice. Delete one of them"
+        return None
 
 
-class MaxKeys(_Part):
+class MaxKeys(Part, place="max"):
     """The most that a job may ask for."""
 
-    duration: Duration | None = Field(default=None, examples=["1h"])
+    duration: int | None = key(DURATION, default=None, examples=["1h"])
     """Of `limits: {max_duration: …}`."""
-    gpus: GpuCount | None = Field(default=None, examples=["2"])
+    gpus: int | None = key(GPU_COUNT, default=None, examples=["2"])
     """Of `resources: {gpu: …}`."""
 
 
-class SecretRule(_Part):
+class SecretRule(Part, place="secret"):
     """Who may use a secret."""
 
-    jobs: tuple[NameInList, ...] = Field(min_length=1, examples=["[smoke]"])
+    jobs: tuple[JobName, ...] = key(Many(NAME_IN_LIST, at_least=1), examples=["[smoke]"])
     """Required. Names of jobs."""
 
 
-class PolicyKeys(_Part):
+class PolicyKeys(Part, place="policy"):
     """What jobs may ask for. It is read from the default branch; in a pull request's copy it changes nothing."""
 
-    images: tuple[Glob, ...] | None = Field(default=None, max_length=100, examples=['["ghcr.io/org/*"]'])
+    images: tuple[str, ...] | None = key(Many(GLOB, at_most=100), default=None, examples=['["ghcr.io/org/*"]'])
     """Patterns, one of which the image's name must match; `*` stands for anything. Without it: every image."""
-    providers: tuple[ProviderId, ...] | None = Field(default=None, max_length=10, examples=["[docker]"])
+    providers: tuple[str, ...] | None = key(Many(PROVIDER_ID, at_most=10), default=None, examples=["[docker]"])
     """Where jobs may run. Without it: wherever the server can."""
-    secrets: Mapping[SecretName, SecretRule] | None = Field(default=None, examples=["{HF_TOKEN: {jobs: [smoke]}}"])
+    secrets: Mapping[str, SecretRule] | None = key(
+        Named(SECRET_NAME, SecretRule), default=None, examples=["{HF_TOKEN: {jobs: [smoke]}}"]
+    )
     """Which jobs may use which secrets; one that is not named here is for nobody. Without it: every job of this
     repository may use all of its secrets."""
-    max: MaxKeys = Field(default_factory=MaxKeys)
+    max: MaxKeys = key(MaxKeys, default=MaxKeys())
     """The most that a job may ask for."""
 
 
-class File(_Part):
+class File(Part, place="file"):
     """The file `.gpurun.yml`."""
 
-    version: Version
+    version: int = key(VERSION)
     """Required. The version of this schema, `1`."""
-    policy: PolicyKeys = Field(default_factory=PolicyKeys)
+    policy: PolicyKeys = key(PolicyKeys, default=PolicyKeys())
     """What jobs may ask for. Read from the default branch only."""
-    defaults: JobKeys = Field(default_factory=JobKeys)
+    defaults: JobKeys = key(JobKeys, default=JobKeys())
     """Keys for every job. A job's own key wins; `env`, `resources`, `limits`, `retry`, `trigger` and `checkout` are
     merged key by key."""
-    jobs: Mapping[Name, JobKeys] = Field(min_length=1)
+    jobs: Mapping[JobName, JobKeys] = key(
+        Named(
+            NAME,
+            JobKeys,
+            at_least=1,
+            empty="Write the keys of the job below it, `image` and `run` at least, or delete the line.",
+        )
+    )
     """Required. Jobs by name. `/gpurun <name>` runs one."""
 
 
 class Job(JobKeys):
     """A job after `defaults` were merged into it."""
 
-    image: Image
-    run: Shell
+    image: ImageRef | ImageTag = key(IMAGE)
+    run: str = key(SHELL)
 
     def needs(self) -> Resources:
         """Zero where nothing is asked for."""
+        from gpurun.domain.plan import Resources  # not needed to check a file
+
         gpu = self.resources.gpu or GpuNeed(count=0)
         return Resources(
             gpus=gpu.count,
@@ -283,10 +322,30 @@ class Job(JobKeys):
         """Models, then data sets, in the order of the file."""
         return (*(("model", keys) for keys in self.models), *(("dataset", keys) for keys in self.datasets))
 
-    def skipped(self) -> frozenset[NotFetched]:
-        """What of the commit the job does without."""
-        wanted = {NotFetched.LFS: self.checkout.lfs, NotFetched.SUBMODULES: self.checkout.submodules}
-        return frozenset(what for what, answer in wanted.items() if answer)
+    @property
+    def all_secrets(self) -> tuple[str, ...]:
+        """Names of those that the job or its image needs, each once."""
+        image = () if self.registry is None else (self.registry.password,)
+        return tuple(dict.fromkeys((*self.secrets, *image)))
+
+    def skipped(self) -> frozenset[Extra]:
+        """What the commit points to and the job does without."""
+        return self._answered("skip")
+
+    def fetched(self) -> frozenset[Extra]:
+        """What the commit points to and the job gets."""
+        return self._answered("fetch")
+
+    @property
+    def wants_merge(self) -> bool:
+        """Whether it runs the merge of the pull request with its base."""
+        return self.checkout.ref == "merge"
+
+    def _answered(self, answer: str) -> frozenset[Extra]:
+        from gpurun.domain.forge import Extra  # not needed to check a file
+
+        said = {Extra.LFS: self.checkout.lfs, Extra.SUBMODULES: self.checkout.submodules}
+        return frozenset(what for what, word in said.items() if word == answer)
 
     @property
     def preset(self) -> Kind:
@@ -314,9 +373,9 @@ class Job(JobKeys):
         return isinstance(self.image, ImageTag) or any(isinstance(keys.ref, HubRef) for _, keys in self.from_hub)
 
 
-class Config(_Part):
+class Config(Part):
     """What the file means."""
 
-    version: Version
-    policy: PolicyKeys = Field(default_factory=PolicyKeys)
-    jobs: Mapping[Name, Job]
+    version: int
+    policy: PolicyKeys
+    jobs: Mapping[JobName, Job]

@@ -1,24 +1,21 @@
 """The values that may stand behind the keys of `.gpurun.yml`: how each is read, and how it is described.
 
 Each reader takes the text as it was written and raises ValueError with a sentence, and often a second one that says
-what to write instead.
+what to write instead. Patterns are texts: `re` compiles one when a file holds what it is for, and keeps it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Any
 
-from pydantic import BeforeValidator, PlainValidator, WithJsonSchema
-
-from gpurun.domain.command import RESERVED_WORDS
-from gpurun.domain.environment import RESERVED, RESERVED_PREFIXES, is_reserved
+from gpurun.domain.command_words import RESERVED_WORDS
+from gpurun.domain.environment import NAME_IN_CAPITALS, RESERVED, RESERVED_PREFIXES, is_reserved, name_fault
 from gpurun.domain.errors import PinNotFound
 from gpurun.domain.ids import HubRef, ImageRef, ImageTag, JobName, Revision
-from gpurun.domain.quantity import GpuNeed, duration_s, gpu_need, least_cpus, least_size_mib, quoted, size_mib
-from gpurun.domain.secret import SECRET_NAME, name_fault
+from gpurun.domain.part import Value
+from gpurun.domain.quantity import duration_s, gpu_need, least_cpus, least_size_mib, quoted, size_mib
 
 MAX_ENV_VALUE_BYTES = 64 * 1024
 MAX_GLOB_CHARS = 200
@@ -29,27 +26,20 @@ PROVIDERS_PLANNED = ("runpod", "vast", "lambda_cloud", "digitalocean", "paperspa
 
 KIND_NAMES = ("verify", "batch", "train")
 MAX_RETRY_ATTEMPTS = 5
-MODEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+MODEL_ID_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
 """`organisation/name` on the hub."""
 
-_COMMIT = re.compile(r"[0-9A-Fa-f]{7,40}")
+_COMMIT = r"[0-9A-Fa-f]{7,40}"
 """An id of the hub, or the start of one: only the hub knows whether it is enough of it, so `.gpurun.lock` pins it."""
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
+_ENV_NAME = r"[A-Za-z_][A-Za-z0-9_]{0,255}"
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError("must be one text")  # noqa: TRY004 - pydantic turns only ValueError into an error of the file
-    return value
+_OTHER_VERSION = "this version of gpurun reads `version: 1`"
 
 
-def _read(parse: Callable[[str], object]) -> PlainValidator:
-    return PlainValidator(lambda value: parse(_text(value)))
-
-
-def _version(value: object) -> object:
-    if value != "1":
-        raise ValueError("this version of gpurun reads `version: 1`")
+def _version(text: str) -> int:
+    if text != "1":
+        raise ValueError(_OTHER_VERSION)
     return 1
 
 
@@ -78,13 +68,13 @@ def _image(text: str) -> ImageRef | ImageTag:
 
 
 def _model_id(text: str) -> str:
-    if not MODEL_ID.fullmatch(text):
+    if not re.fullmatch(MODEL_ID_PATTERN, text):
         raise ValueError(f"{quoted(text)} is no model. Write organisation/name, as in its address on the hub")
     return text
 
 
 def _revision(text: str) -> Revision | HubRef:
-    if _COMMIT.fullmatch(text):
+    if re.fullmatch(_COMMIT, text):
         return Revision(text.lower()) if len(text) == 40 else HubRef(text.lower())
     if re.fullmatch(r"[0-9A-Fa-f]{41,}", text):
         raise ValueError(
@@ -109,7 +99,7 @@ def _target(text: str) -> str:
 
 
 def _env_name(text: str) -> str:
-    if not _ENV_NAME.fullmatch(text):
+    if not re.fullmatch(_ENV_NAME, text):
         raise ValueError(
             f"{quoted(text)} cannot be the name of a variable. Use letters, digits and '_', no digit first"
         )
@@ -121,6 +111,12 @@ def _env_name(text: str) -> str:
 def _secret_name(text: str) -> str:
     if told := name_fault(text):
         raise ValueError(told.removesuffix("."))
+    return text
+
+
+def _username(text: str) -> str:
+    if not re.fullmatch(r"[^\x00-\x20\x7f:]{1,255}", text):
+        raise ValueError(f"{quoted(text)} is no user of a registry. Write the name alone, without spaces and ':'")
     return text
 
 
@@ -144,8 +140,7 @@ def _workdir(text: str) -> str:
         raise ValueError(
             f"{quoted(text)} is no folder under the one that holds this file. Write one such as examples/demo"
         )
-    path = str(PurePosixPath(text))
-    return "" if path == "." else path
+    return "/".join(part for part in parts if part != ".")
 
 
 def _glob(text: str) -> str:
@@ -198,79 +193,69 @@ def _shell(text: str) -> str:
     return text
 
 
-def _skip(text: str) -> str:
-    if text == "fetch":
-        raise ValueError("'fetch' is not in this version. Write skip, or put the files where the job can get them")
-    if text != "skip":
-        raise ValueError(f"{quoted(text)} is no answer here. Write skip, or delete the line")
+def _source_ref(text: str) -> str:
+    if text not in ("head", "merge"):
+        raise ValueError(f"{quoted(text)} is no commit that a job can run. Write head or merge")
     return text
 
 
-def _schema(kind: str, **more: Any) -> WithJsonSchema:
-    return WithJsonSchema({"type": kind, **more})
+def _fetch_or_skip(text: str) -> str:
+    if text not in ("fetch", "skip"):
+        raise ValueError(f"{quoted(text)} is no answer here. Write fetch or skip, or delete the line")
+    return text
 
 
-def _any_text(**more: Any) -> WithJsonSchema:
+Schema = Mapping[str, Any]
+
+
+def _any_text(**more: Any) -> Schema:
     """Text that an editor may take for something else: `3.10` is a number to it, and the command `true` a boolean."""
-    return WithJsonSchema({"anyOf": [{"type": "string", **more}, {"type": "number"}, {"type": "boolean"}]})
+    return {"anyOf": [{**more, "type": "string"}, {"type": "number"}, {"type": "boolean"}]}
 
 
-def _number_or_text(kind: str, pattern: str, **more: Any) -> WithJsonSchema:
+def _number_or_text(kind: str, pattern: str, **more: Any) -> Schema:
     """A number to an editor; in quotes it is a text, and means the same here."""
-    return WithJsonSchema({"anyOf": [{"type": kind, **more}, {"type": "string", "pattern": pattern}]})
+    return {"anyOf": [{**more, "type": kind}, {"pattern": pattern, "type": "string"}]}
 
 
 _NO_RESERVED_ENV = {
     "not": {
-        "type": "string",
         "pattern": f"^(({'|'.join(sorted(RESERVED))})$|({'|'.join(RESERVED_PREFIXES)}))",
+        "type": "string",
     }
 }
 _NO_RESERVED_WORD = {"not": {"enum": sorted(RESERVED_WORDS)}}
 _A_NAME = "^[a-z0-9]([a-z0-9._-]*[a-z0-9_-])?$"
 _A_SIZE = "[1-9][0-9]{0,8}(MB|GB|TB)"
 _A_DURATION = "^[1-9][0-9]{0,6}[smh]$"
-_A_TAG = ":[A-Za-z0-9_][A-Za-z0-9._-]{0,127}"
-_AN_IMAGE = (
-    f"^([a-z0-9][a-z0-9._:/-]*({_A_TAG})?@sha256:[0-9a-f]{{64}}"
-    f"|([A-Za-z0-9][A-Za-z0-9.-]{{0,252}}(:[0-9]{{1,5}})?/)?[a-z0-9][a-z0-9._/-]{{0,254}}({_A_TAG})?)$"
-)
 _A_GPU = f"^([0-9]{{1,2}}|({_A_SIZE}(\\.\\.({_A_SIZE})?)?|\\.\\.({_A_SIZE})?)(:[0-9]{{1,2}})?)$"
 
-Version = Annotated[Literal[1], BeforeValidator(_version), WithJsonSchema({"enum": [1, "1"]})]
-Name = Annotated[JobName, _read(_job_name), _schema("string", pattern=_A_NAME, maxLength=63, **_NO_RESERVED_WORD)]
-NameInList = Annotated[JobName, _read(_job_name), _any_text(pattern=_A_NAME, maxLength=63, **_NO_RESERVED_WORD)]
-Image = Annotated[ImageRef | ImageTag, _read(_image), _any_text(pattern=r"^[a-z0-9][^\s@]*(@sha256:[0-9a-f]{64})?$")]
-Text = Annotated[str, _read(str), _any_text()]
-Shell = Annotated[str, _read(_shell), _any_text(pattern=r"\S")]
-ModelId = Annotated[str, _read(_model_id), _schema("string", pattern=f"^{MODEL_ID.pattern}$")]
-ModelRevision = Annotated[
-    Revision | HubRef, _read(_revision), _any_text(pattern="^[A-Za-z0-9][A-Za-z0-9._/-]*$", maxLength=200)
-]
-Target = Annotated[str, _read(_target), _schema("string", pattern="^(/[^/]+)+$")]
-EnvName = Annotated[str, _read(_env_name), _schema("string", pattern=f"^{_ENV_NAME.pattern}$", **_NO_RESERVED_ENV)]
-EnvValue = Annotated[str, _read(_env_value), _any_text()]
-Artifact = Annotated[str, _read(_artifact), _any_text(pattern=r"^(?![/~])[^\\]+$")]
-Duration = Annotated[int, _read(duration_s), _schema("string", pattern=_A_DURATION)]
-Gpu = Annotated[GpuNeed, _read(gpu_need), _number_or_text("integer", _A_GPU, minimum=0, maximum=99)]
-Cpus = Annotated[
-    float, _read(least_cpus), _number_or_text("number", r"^[0-9]{1,4}(\.[0-9]{1,2})?(\.\.)?$", exclusiveMinimum=0)
-]
-LeastSize = Annotated[int, _read(least_size_mib), _schema("string", pattern=rf"^{_A_SIZE}(\.\.)?$")]
-Skip = Annotated[str, _read(_skip), _schema("string", enum=["skip"])]
-SecretName = Annotated[
-    str, _read(_secret_name), _schema("string", pattern=f"^{SECRET_NAME.pattern}$", **_NO_RESERVED_ENV)
-]
-Workdir = Annotated[str, _read(_workdir), _any_text(pattern=r"^(?![/~])[^\\]+$")]
-Glob = Annotated[str, _read(_glob), _any_text(pattern=r"^\S+$", maxLength=MAX_GLOB_CHARS)]
-FilesPattern = Annotated[str, _read(_files_pattern), _any_text(pattern=r"^[^/].*$", maxLength=MAX_GLOB_CHARS)]
-ProviderId = Annotated[str, _read(_provider), _schema("string", enum=list(PROVIDERS))]
-KindName = Annotated[str, _read(_kind), _schema("string", enum=list(KIND_NAMES))]
-Flag = Annotated[
-    bool, _read(_flag), WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "string", "enum": ["true", "false"]}]})
-]
-Attempts = Annotated[
-    int, _read(_attempts), _number_or_text("integer", "^0{0,2}[1-5]$", minimum=1, maximum=MAX_RETRY_ATTEMPTS)
-]
-GpuCount = Annotated[int, _read(_gpu_count), _number_or_text("integer", "^[0-9]{1,2}$", minimum=0, maximum=99)]
-Size = Annotated[int, _read(size_mib), _schema("string", pattern=f"^{_A_SIZE}$")]
+VERSION = Value(_version, {"enum": [1, "1"]}, no_text=_OTHER_VERSION)
+NAME = Value(_job_name, {"maxLength": 63, **_NO_RESERVED_WORD, "pattern": _A_NAME, "type": "string"})
+NAME_IN_LIST = Value(_job_name, _any_text(maxLength=63, **_NO_RESERVED_WORD, pattern=_A_NAME))
+IMAGE = Value(_image, _any_text(pattern=r"^[a-z0-9][^\s@]*(@sha256:[0-9a-f]{64})?$"))
+TEXT = Value(str, _any_text())
+SHELL = Value(_shell, _any_text(pattern=r"\S"))
+MODEL_ID = Value(_model_id, {"pattern": f"^{MODEL_ID_PATTERN}$", "type": "string"})
+MODEL_REVISION = Value(_revision, _any_text(maxLength=200, pattern="^[A-Za-z0-9][A-Za-z0-9._/-]*$"))
+TARGET = Value(_target, {"pattern": "^(/[^/]+)+$", "type": "string"})
+ENV_NAME = Value(_env_name, {**_NO_RESERVED_ENV, "pattern": f"^{_ENV_NAME}$", "type": "string"})
+ENV_VALUE = Value(_env_value, _any_text())
+ARTIFACT = Value(_artifact, _any_text(pattern=r"^(?![/~])[^\\]+$"))
+DURATION = Value(duration_s, {"pattern": _A_DURATION, "type": "string"})
+GPU = Value(gpu_need, _number_or_text("integer", _A_GPU, maximum=99, minimum=0))
+CPUS = Value(least_cpus, _number_or_text("number", r"^[0-9]{1,4}(\.[0-9]{1,2})?(\.\.)?$", exclusiveMinimum=0))
+LEAST_SIZE = Value(least_size_mib, {"pattern": rf"^{_A_SIZE}(\.\.)?$", "type": "string"})
+SIZE = Value(size_mib, {"pattern": f"^{_A_SIZE}$", "type": "string"})
+SOURCE_REF = Value(_source_ref, {"enum": ["head", "merge"], "type": "string"})
+FETCH_OR_SKIP = Value(_fetch_or_skip, {"enum": ["fetch", "skip"], "type": "string"})
+SECRET_NAME = Value(_secret_name, {**_NO_RESERVED_ENV, "pattern": f"^{NAME_IN_CAPITALS}$", "type": "string"})
+USERNAME = Value(_username, _any_text(pattern=r"^[^\s:]+$", maxLength=255))
+WORKDIR = Value(_workdir, _any_text(pattern=r"^(?![/~])[^\\]+$"))
+GLOB = Value(_glob, _any_text(maxLength=MAX_GLOB_CHARS, pattern=r"^\S+$"))
+FILES_PATTERN = Value(_files_pattern, _any_text(maxLength=MAX_GLOB_CHARS, pattern=r"^[^/].*$"))
+PROVIDER_ID = Value(_provider, {"enum": list(PROVIDERS), "type": "string"})
+KIND_NAME = Value(_kind, {"enum": list(KIND_NAMES), "type": "string"})
+FLAG = Value(_flag, {"anyOf": [{"type": "boolean"}, {"enum": ["true", "false"], "type": "string"}]})
+ATTEMPTS = Value(_attempts, _number_or_text("integer", "^0{0,2}[1-5]$", maximum=MAX_RETRY_ATTEMPTS, minimum=1))
+GPU_COUNT = Value(_gpu_count, _number_or_text("integer", "^[0-9]{1,2}$", maximum=99, minimum=0))

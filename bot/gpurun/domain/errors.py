@@ -11,6 +11,7 @@ GpurunError
       NothingIncluded    `include` and `exclude` of a model leave none of its files
     SecretRefused        a value that could not be kept out of logs, and so is not taken
     SecretUnavailable    a secret that a job names is not set, or cannot be read any more
+    WrongPlatform        the image is for other machines than those that would run it
   Transient              try again; `retry_after_s` when the other side said so
     ForgeUnavailable  HubUnavailable  RegistryUnavailable  ProviderUnavailable  SourceUnavailable
       HubSilent RegistrySilent   nobody answered at all
@@ -105,6 +106,10 @@ class SecretRefused(UserError):
 
 class SecretUnavailable(UserError):
     """A run does not get a secret that its job names; the message names it and its repository."""
+
+
+class WrongPlatform(UserError):
+    """The image is for other machines than those where the job may run."""
 
 
 class Transient(GpurunError):

@@ -38,6 +38,10 @@ class PullRequest:
     title: str
     default_branch: BranchName
     """Of the repository that it goes to."""
+    mergeable: bool | None = None
+    """None: the forge is still finding out."""
+    merge_sha: CommitSha | None = None
+    """What the head and the base become together; only means something while it is mergeable."""
 
     def is_fork_of(self, repo: RepoName) -> bool:
         """True also when the head repository is gone."""
@@ -108,8 +112,8 @@ Conclusion = Literal["success", "failure", "timed_out", "cancelled", "action_req
 """Never neutral or skipped: GitHub lets both pass a required check."""
 
 
-class NotFetched(StrEnum):
-    """What a commit may point to and a run never gets: the source is the commit's own objects."""
+class Extra(StrEnum):
+    """What a commit may point to and does not hold."""
 
     LFS = "lfs"
     """Files of git LFS: a pointer of three lines stands in their place."""

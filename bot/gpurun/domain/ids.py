@@ -9,14 +9,14 @@ from gpurun.domain.errors import PinNotFound
 
 
 class _Checked(str):
-    """A string of one fixed shape. Subclasses set `_pattern` and `_what`."""
+    """A string of one fixed shape. Subclasses set `_pattern`, which `re` compiles at first use, and `_what`."""
 
     __slots__ = ()
-    _pattern: re.Pattern[str]
+    _pattern: str
     _what: str
 
     def __new__(cls, value: str) -> Self:
-        if not cls._pattern.fullmatch(value):
+        if not re.fullmatch(cls._pattern, value):
             raise PinNotFound(f"{value!r} is not {cls._what}")
         return super().__new__(cls, value)
 
@@ -25,7 +25,7 @@ class CommitSha(_Checked):
     """A git commit, 40 lower-case hex digits."""
 
     __slots__ = ()
-    _pattern = re.compile(r"[0-9a-f]{40}")
+    _pattern = r"[0-9a-f]{40}"
     _what = "a full commit id (40 hex digits)"
 
 
@@ -33,7 +33,7 @@ class TreeSha(_Checked):
     """A git tree, 40 lower-case hex digits."""
 
     __slots__ = ()
-    _pattern = re.compile(r"[0-9a-f]{40}")
+    _pattern = r"[0-9a-f]{40}"
     _what = "a git tree id (40 hex digits)"
 
 
@@ -41,7 +41,7 @@ class Revision(_Checked):
     """A Hugging Face revision, 40 lower-case hex digits."""
 
     __slots__ = ()
-    _pattern = re.compile(r"[0-9a-f]{40}")
+    _pattern = r"[0-9a-f]{40}"
     _what = "a Hugging Face revision (40 hex digits)"
 
 
@@ -49,7 +49,7 @@ class ImageRef(_Checked):
     """A container image by digest, `[registry/]repository[:tag]@sha256:<64 hex>`."""
 
     __slots__ = ()
-    _pattern = re.compile(r"[a-z0-9][a-z0-9._:/\-]*(?::[A-Za-z0-9_][A-Za-z0-9._\-]{0,127})?@sha256:[0-9a-f]{64}")
+    _pattern = r"[a-z0-9][a-z0-9._:/\-]*(?::[A-Za-z0-9_][A-Za-z0-9._\-]{0,127})?@sha256:[0-9a-f]{64}"
     _what = "an image by digest (name@sha256:<64 hex digits>)"
 
     @property
@@ -67,7 +67,7 @@ class ImageTag(_Checked):
     """A container image by a name that can move, `[registry[:port]/]repository[:tag]`."""
 
     __slots__ = ()
-    _pattern = re.compile(
+    _pattern = (
         r"(?:[a-z0-9][a-z0-9.\-]{0,252}(?::[0-9]{1,5})?/)?"
         r"[a-z0-9][a-z0-9._\-/]{0,254}(?::[A-Za-z0-9_][A-Za-z0-9._\-]{0,127})?"
     )
@@ -92,7 +92,7 @@ class HubRef(_Checked):
     """A branch or tag of a repository of the hub, which can move."""
 
     __slots__ = ()
-    _pattern = re.compile(r"(?!.*(?:\.\.|//|/$))[A-Za-z0-9][A-Za-z0-9._/\-]{0,199}")
+    _pattern = r"(?!.*(?:\.\.|//|/$))[A-Za-z0-9][A-Za-z0-9._/\-]{0,199}"
     _what = "a branch or tag of the hub"
 
     @property
@@ -105,7 +105,7 @@ class BranchName(_Checked):
     """A branch of a git repository, without `refs/heads/`."""
 
     __slots__ = ()
-    _pattern = re.compile(r"[^\x00-\x20\x7f~^:?*\[\\]{1,255}")
+    _pattern = r"[^\x00-\x20\x7f~^:?*\[\\]{1,255}"
     _what = "a branch"
 
 
@@ -113,7 +113,7 @@ class RepoName(_Checked):
     """`owner/name`. The local forge uses `local/<folder>`."""
 
     __slots__ = ()
-    _pattern = re.compile(r"(?!\.{1,2}/)[A-Za-z0-9._\-]{1,100}/(?!\.{1,2}$)[A-Za-z0-9._\-]{1,100}")
+    _pattern = r"(?!\.{1,2}/)[A-Za-z0-9._\-]{1,100}/(?!\.{1,2}$)[A-Za-z0-9._\-]{1,100}"
     _what = "a repository (owner/name)"
 
 
@@ -121,5 +121,5 @@ class JobName(_Checked):
     """A key under `jobs:`."""
 
     __slots__ = ()
-    _pattern = re.compile(r"[a-z0-9][a-z0-9._\-]{0,62}")
+    _pattern = r"[a-z0-9][a-z0-9._\-]{0,62}"
     _what = "a job name (lower-case letters, digits, '.', '_' and '-')"

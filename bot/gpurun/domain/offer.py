@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import SecretStr
 
 from gpurun.domain.ids import ImageRef
+from gpurun.domain.image import RegistryLogin
 from gpurun.domain.plan import Resources
 
 
@@ -60,6 +61,8 @@ class Launch:
     """The agent zip on the bot's disk."""
     agent_sha256: str
     claim_token: SecretStr
+    login: RegistryLogin | None = None
+    """For pulling the image; never part of the instance. None: what the provider is logged in with."""
     env: Mapping[str, str] = field(default_factory=dict)
     """`GPURUN_*` for the boot script; no secret."""
     weights: str = ""

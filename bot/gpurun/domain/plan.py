@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Literal
 
 from gpurun.domain.ids import CommitSha, ImageRef, JobName, RepoName, Revision, TreeSha
+from gpurun.domain.source import GitTag, Submodule
 
 HubKind = Literal["model", "dataset"]
 """What a repository of the hub is."""
@@ -142,3 +143,11 @@ class Plan:
     """From the start of `setup`."""
     artifacts: tuple[str, ...] = ()
     """Glob patterns under `workdir`."""
+    submodules: tuple[Submodule, ...] = ()
+    """That are in their places, sorted by path."""
+    lfs: bool = False
+    """The content of LFS files is in the place of their pointers, which bind it."""
+    git: bool = False
+    """The work folder has a `.git`."""
+    tags: tuple[GitTag, ...] = ()
+    """In that `.git`, sorted by name."""

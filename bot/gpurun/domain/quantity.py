@@ -8,10 +8,10 @@ from dataclasses import dataclass
 MAX_DURATION_S = 7 * 24 * 3600
 """The longest duration that may be written."""
 
-_DURATION = re.compile(r"([1-9][0-9]{0,6})(s|m|h)")
-_SIZE = re.compile(r"([1-9][0-9]{0,8})(MB|GB|TB)", re.ASCII)
-_COUNT = re.compile(r"[0-9]{1,2}")
-_CPU = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,2})?)(\.\.)?")
+_DURATION = r"([1-9][0-9]{0,6})(s|m|h)"
+_SIZE = r"([1-9][0-9]{0,8})(MB|GB|TB)"
+_COUNT = r"[0-9]{1,2}"
+_CPU = r"([0-9]{1,4}(?:\.[0-9]{1,2})?)(\.\.)?"
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _MIB = {"MB": 1, "GB": 1024, "TB": 1024 * 1024}
 
@@ -32,7 +32,7 @@ def quoted(text: str) -> str:
 
 def duration_s(text: str) -> int:
     """`90s`, `30m`, `2h` in seconds. Raises ValueError with a sentence."""
-    found = _DURATION.fullmatch(text)
+    found = re.fullmatch(_DURATION, text)
     if found is None:
         raise ValueError(f"{quoted(text)} is no duration. Write 90s, 30m or 2h")
     seconds = int(found.group(1)) * _SECONDS[found.group(2)]
@@ -59,7 +59,7 @@ def written_size(mib: int) -> str:
 
 def size_mib(text: str) -> int:
     """`512MB`, `24GB`, `1TB` in MiB; 1GB is 1,024 MiB, as GPU makers count. Raises ValueError with a sentence."""
-    found = _SIZE.fullmatch(text)
+    found = re.fullmatch(_SIZE, text)
     if found is None:
         raise ValueError(f"{quoted(text)} is no size. Write 512MB, 24GB or 1TB")
     return int(found.group(1)) * _MIB[found.group(2)]
@@ -72,7 +72,7 @@ def least_size_mib(text: str) -> int:
 
 def least_cpus(text: str) -> float:
     """`8`, `0.5` or `8..`: at least so many. Raises ValueError with a sentence."""
-    found = _CPU.fullmatch(text)
+    found = re.fullmatch(_CPU, text)
     if found is None or float(found.group(1)) == 0:
         raise ValueError(f"{quoted(text)} is no number of CPUs. Write 8, 0.5 or 8..")
     return float(found.group(1))
@@ -83,11 +83,11 @@ def gpu_need(text: str) -> GpuNeed:
 
     A single size is the least: `24GB` is the same as `24GB..`.
     """
-    if _COUNT.fullmatch(text):
+    if re.fullmatch(_COUNT, text):
         return GpuNeed(count=int(text))
     memory, _, count = text.partition(":")
     low, is_range, high = memory.partition("..")
-    if count and not (_COUNT.fullmatch(count) and int(count) > 0):
+    if count and not (re.fullmatch(_COUNT, count) and int(count) > 0):
         raise ValueError(f"{quoted(count)} is no number of GPUs. Write 24GB:2 for two GPUs of at least 24 GB")
     try:
         need = GpuNeed(

@@ -18,6 +18,7 @@ from gpurun.domain.ids import CommitSha, JobName, TreeSha
 from gpurun.domain.lock import Lock
 from gpurun.domain.offer import DiskUse, InstanceState, Offer
 from gpurun.domain.plan import ModelPin, Plan
+from gpurun.domain.source import Gitlink, GitTag, Merge
 
 
 class RunState(StrEnum):
@@ -115,8 +116,26 @@ class Pins:
     lock: Lock | None = None
     """The entries of `.gpurun.lock` that the job needs; None before it was read, or when the file pins everything."""
     image_confirmed: bool = False
+    platforms: tuple[str, ...] = ()
+    """That the image is for; empty when nobody says."""
+    tag_points_to: str = ""
+    """The digest that the tag of a locked image stands for now; empty when nobody says."""
+    not_on: tuple[str, ...] = ()
+    """Providers whose machines do not run the image."""
     models: tuple[ModelPin, ...] = ()
     """In the order of the job's `models`."""
+    merge: Merge | None = None
+    """The commit that runs, for a job that wants the merge; None before GitHub was asked, and for all others."""
+    source_bytes: int = 0
+    """Of the archive of what was fetched so far."""
+    links: tuple[Gitlink, ...] = ()
+    """Submodules that are known; those without a `source` are still to be fetched."""
+    lfs: bool = False
+    """Something of it is in git LFS, and the job gets it."""
+    lfs_left: tuple[str, ...] = ()
+    """Repositories whose LFS files are still to be fetched: the path of a submodule, empty for the run's own."""
+    tags: tuple[GitTag, ...] | None = None
+    """Of the commits behind the run's; None before the history was fetched."""
     starter: str = ""
     """A `.gpurun.yml` to begin with, for a commit that has none. Made of foreign text."""
     notes: tuple[str, ...] = ()
@@ -180,6 +199,11 @@ class Run:
     superseded_by: str = ""
     paused: bool = False
     approval: str = ""
+
+
+def source_commit(run: Run) -> CommitSha:
+    """The commit whose files the job gets."""
+    return run.pins.merge.commit if run.pins.merge else run.sha
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

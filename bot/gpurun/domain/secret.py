@@ -1,16 +1,13 @@
-"""Secrets of repositories: which names and values can be taken, and how a value is kept."""
+"""Secrets of repositories: which values can be taken, and how one is kept."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from pydantic import SecretStr
 
-from gpurun.domain.environment import is_reserved
 from gpurun.domain.errors import SecretRefused
-from gpurun.domain.quantity import quoted
 
 MIN_SECRET_CHARS = 6
 """Shorter ones stand in every log by chance: masking them would eat it."""
@@ -18,8 +15,6 @@ MAX_SECRET_BYTES = 48 * 1024
 """As GitHub allows for its own (https://docs.github.com/actions/reference/security/secrets, 2026-01)."""
 LINGER = timedelta(hours=1)
 """How long a replaced version outlives the attempts that were given it: their last words are still shown anew."""
-
-SECRET_NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,255}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,15 +56,6 @@ class GivenSecret:
 def secret_scope(repo: str) -> str:
     """The repository as secrets know it: names on GitHub do not differ by case alone."""
     return repo.lower()
-
-
-def name_fault(name: str) -> str:
-    """Why a secret cannot have this name, in a sentence; empty when it can."""
-    if not SECRET_NAME.fullmatch(name):
-        return f"{quoted(name)} cannot be the name of a secret. Use capital letters, digits and '_', no digit first."
-    if is_reserved(name):
-        return f"{name} is reserved and cannot be set by a job. Choose another name."
-    return ""
 
 
 def require_settable(value: SecretStr) -> None:

@@ -7,11 +7,12 @@ from collections.abc import Collection
 import anyio
 import structlog
 
-from gpurun.domain.errors import GpurunError
-from gpurun.domain.forge import NotFetched
-from gpurun.domain.ids import TreeSha
+from gpurun.domain.errors import ForgeUnavailable, GpurunError, PinNotFound
+from gpurun.domain.forge import Extra, GitSource
+from gpurun.domain.ids import RepoName
 from gpurun.domain.repository import RepoFacts
-from gpurun.domain.run import Run
+from gpurun.domain.run import Run, source_commit
+from gpurun.domain.source import Fetched, Gitlink, GitTag, Merge, ModuleUrl
 from gpurun.flow import edges, failpoints
 from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices
 from gpurun.plan.starter import short_starter
@@ -26,15 +27,95 @@ STARTER_LIMIT_S = 20.0
 log = structlog.get_logger()
 
 
-async def fetch_commit(services: EngineServices, run: Run, *, skip: Collection[NotFetched]) -> TreeSha:
-    """The commit is in the mirror afterwards; its tree. Raises what the forge and `ports.bytes.Git` raise."""
+async def find_merge(services: EngineServices, run: Run) -> Merge:
+    """What GitHub makes of the pull request and its base; without a pull request the commit itself.
+
+    Raises: ForgeUnavailable while it is not known, PinNotFound when there is none, what the forge raises.
+    """
+    number = run.pr
+    if number is None:
+        return Merge(commit=run.sha)
+    found = await edges.call(
+        failpoints.RUN_MERGE, lambda: services.forge.pull_request(run.repo, number), timeout_s=CALL_TIMEOUT_S
+    )
+    if found.head_sha != run.sha:
+        raise PinNotFound(
+            f"The pull request is at {found.head_sha[:12]} now, so nobody can merge {run.sha[:12]} any more.",
+            hint="Ask again, for the commit that it has now.",
+        )
+    if found.mergeable is None and found.open:
+        raise ForgeUnavailable("GitHub is still finding out whether the pull request can be merged.", retry_after_s=5)
+    if not found.mergeable or found.merge_sha is None:
+        raise PinNotFound(
+            f"The pull request cannot be merged into {found.base_ref}, so there is no merge commit to run.",
+            hint="Resolve the conflicts, or write `checkout: {ref: head}`.",
+        )
+    return Merge(commit=found.merge_sha)
+
+
+async def fetch_commit(
+    services: EngineServices, run: Run, *, skip: Collection[Extra], get: Collection[Extra] = ()
+) -> Fetched:
+    """The commit is in the mirror afterwards. Raises what the forge and `ports.bytes.Git` raise."""
+    sha = source_commit(run)
+    merge_of = run.sha if sha != run.sha else None
     source = await edges.call(
         failpoints.RUN_GIT_SOURCE, lambda: services.forge.git_source(run.repo), timeout_s=CALL_TIMEOUT_S
     )
     return await edges.call(
         failpoints.RUN_GIT_FETCH,
-        lambda: services.git.fetch(source, run.repo.name, run.sha, skip=skip),
+        lambda: services.git.fetch(source, run.repo.name, sha, skip=skip, get=get, merge_of=merge_of),
         timeout_s=FETCH_TIMEOUT_S,
+    )
+
+
+async def fetch_submodule(
+    services: EngineServices, run: Run, link: Gitlink, *, skip: Collection[Extra], get: Collection[Extra]
+) -> tuple[str, Fetched]:
+    """Where it was fetched from, and what came. Raises as `fetch_commit`."""
+    source = await _source_of(services, run, link)
+    url = ModuleUrl(source.url)
+    found = await edges.call(
+        failpoints.RUN_SUBMODULE_FETCH,
+        lambda: services.git.fetch(source, url, link.commit, skip=skip, get=get),
+        timeout_s=FETCH_TIMEOUT_S,
+    )
+    return source.url, found
+
+
+async def fetch_history(services: EngineServices, run: Run) -> tuple[GitTag, ...]:
+    """The history of the run's commit is in a mirror afterwards; its tags. Raises as `fetch_commit`."""
+    source = await edges.call(
+        failpoints.RUN_HISTORY_SOURCE, lambda: services.forge.git_source(run.repo), timeout_s=CALL_TIMEOUT_S
+    )
+    return await edges.call(
+        failpoints.RUN_HISTORY_FETCH,
+        lambda: services.git.fetch_history(source, run.repo.name, source_commit(run)),
+        timeout_s=FETCH_TIMEOUT_S,
+    )
+
+
+async def fetch_lfs(services: EngineServices, run: Run, link: Gitlink | None) -> None:
+    """The LFS files of the run's commit, or of a submodule's, are here afterwards. Raises as `fetch_commit`."""
+    if link is None:
+        repo: RepoName | ModuleUrl = run.repo.name
+        sha = source_commit(run)
+        source = await edges.call(
+            failpoints.RUN_LFS_SOURCE, lambda: services.forge.git_source(run.repo), timeout_s=CALL_TIMEOUT_S
+        )
+    else:
+        source = await _source_of(services, run, link)
+        repo, sha = ModuleUrl(link.source), link.commit
+    await edges.call(
+        failpoints.RUN_LFS_FETCH, lambda: services.git.fetch_lfs(source, repo, sha), timeout_s=FETCH_TIMEOUT_S
+    )
+
+
+async def _source_of(services: EngineServices, run: Run, link: Gitlink) -> GitSource:
+    return await edges.call(
+        failpoints.RUN_SUBMODULE_SOURCE,
+        lambda: services.forge.submodule_source(run.repo, link, reader=run.who),
+        timeout_s=CALL_TIMEOUT_S,
     )
 
 
@@ -46,7 +127,7 @@ async def make_starter(services: EngineServices, run: Run) -> str:
     """
     try:
         with anyio.fail_after(STARTER_LIMIT_S):
-            await fetch_commit(services, run, skip=tuple(NotFetched))
+            await fetch_commit(services, run, skip=tuple(Extra))
             facts = await edges.call(
                 failpoints.RUN_LOOK, lambda: services.git.look(run.repo.name, run.sha), timeout_s=CALL_TIMEOUT_S
             )

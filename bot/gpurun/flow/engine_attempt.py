@@ -11,13 +11,24 @@ import structlog
 from anyio import to_thread
 from pydantic import SecretStr
 
-from gpurun.domain.errors import Bug, CreateUnknown, GpurunError, NotYetDestroyed, ProviderRefused, Refused, Transient
+from gpurun.domain.errors import (
+    Bug,
+    CreateUnknown,
+    GpurunError,
+    NotYetDestroyed,
+    ProviderRefused,
+    Refused,
+    SecretUnavailable,
+    Transient,
+)
 from gpurun.domain.offer import Launch, Preparation, Uplink
 from gpurun.domain.plan import Plan
 from gpurun.domain.run import Attempt, AttemptState, AuditEntry, Run, RunState, Stray, StrayState
 from gpurun.domain.stream import StreamName
 from gpurun.flow import edges, failpoints
 from gpurun.flow.engine_weights import lay_out_weights, let_weights_go, side_by_side
+from gpurun.flow.login import login_of
+from gpurun.flow.planning import job_of
 from gpurun.flow.services import CALL_TIMEOUT_S, MOVES, EngineServices, engine_audit
 from gpurun.flow.worker import go_on, if_mine, still_mine
 from gpurun.ports.provider import Prepares
@@ -261,6 +272,11 @@ class AttemptSteps:
         if run.plan is None:
             raise Bug(f"The run {run.id} has an attempt and no plan.")
         launch = await self._launch(attempt, run.plan)
+        try:
+            login = await login_of(self._s, run, job_of(run), failpoints.ATTEMPT_LOGIN)
+        except SecretUnavailable as lost:  # since planning
+            return launch, Rejected("auth", str(lost))
+        launch = replace(launch, login=login)
         image = await self._prepare(attempt, launch)
         if isinstance(image, Rejected):
             return launch, image

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -30,6 +30,7 @@ from gpurun.flow.planning import (
     policy,
     raise_refusal,
     refusal,
+    usable,
     wait_longest,
 )
 from gpurun.flow.services import CALL_TIMEOUT_S, MOVES, EngineServices, engine_audit
@@ -201,16 +202,17 @@ class RunSteps:
     async def _choose_offer(self, run: Run, lease: Lease) -> Lease | None:
         if run.plan is None:
             raise Bug(f"The run {run.id} is queued without a plan.")
-        offered = await self._offers(run.plan.resources, providers_of(job_of(run), policy(run)))
+        only = providers_of(job_of(run), policy(run))
+        offered = await self._offers(run.plan.resources, only, not_on=run.pins.not_on)
         line = resources_line(run.config_text, run.job) if offered.too_much else 0
         return await self._settle(lease, lambda tx: replace(self._facts(tx, offered), resources_line=line))
 
-    async def _offers(self, need: Resources, only: tuple[str, ...] | None) -> _Offered:
+    async def _offers(self, need: Resources, only: tuple[str, ...] | None, *, not_on: Collection[str]) -> _Offered:
         """Over all providers, or those that the job names, in its order. Nothing is ever offered when each says so."""
         offers: list[Offer] = []
         because = ""
         never: list[str] = []
-        asked = self._providers(only)
+        asked = {name: one for name, one in usable(self._s.providers, only).items() if name not in not_on}
         for provider in asked.values():
             try:
                 found = await edges.call(
@@ -233,10 +235,6 @@ class RunSteps:
             never=f"{' '.join(never)} {ASK_FOR_LESS}" if hopeless else "",
             too_much=hopeless,
         )
-
-    def _providers(self, only: tuple[str, ...] | None) -> Mapping[str, Provider]:
-        known = self._s.providers
-        return known if only is None else {name: known[name] for name in only if name in known}
 
     async def _why_never(self, provider: Provider, need: Resources) -> str:
         """Why there will never be an offer, as far as the provider can say."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache, partial
@@ -21,36 +22,67 @@ from gpurun.domain.errors import (
     SecretUnavailable,
     Transient,
     UserError,
+    WrongPlatform,
 )
 from gpurun.domain.folder import CONFIG_NAME, beside
+from gpurun.domain.ids import CommitSha, ImageTag
 from gpurun.domain.lock import Lock
+from gpurun.domain.plan import Plan
 from gpurun.domain.run import Fault, Pins, Run, RunState, Verdict
+from gpurun.domain.source import Merge
 from gpurun.flow import edges, failpoints
-from gpurun.flow.commit import FETCH_TIMEOUT_S, fetch_commit
+from gpurun.flow.commit import FETCH_TIMEOUT_S, fetch_commit, fetch_history, fetch_lfs, fetch_submodule, find_merge
+from gpurun.flow.login import login_of
 from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices
 from gpurun.flow.silence import confirm_image, resolve_model
 from gpurun.plan import digest as digests
 from gpurun.plan.lines import at_include
 from gpurun.plan.load import load, policy_of
-from gpurun.plan.lock import LOCK_NAME, MAX_LOCK_BYTES, part_for, read_lock, require_same_files, without_files
-from gpurun.plan.policy import changed_note, require_allowed
+from gpurun.plan.lock import (
+    LOCK_NAME,
+    MAX_LOCK_BYTES,
+    moved_note,
+    part_for,
+    read_lock,
+    require_same_files,
+    without_files,
+)
+from gpurun.plan.platforms import platforms_note, require_a_machine
+from gpurun.plan.policy import changed_note, providers_of, require_allowed
 from gpurun.plan.resolve import (
     ConfirmImage,
     FetchCommit,
+    FetchHistory,
+    FetchLfs,
+    FetchSubmodule,
+    FindMerge,
     Pin,
     ReadLock,
     ResolveModel,
     build,
     missing_pins,
     told_with_day,
+    with_commit,
+    with_lfs,
+    with_submodule,
 )
+from gpurun.ports.provider import Provider, SaysPlatform
 from gpurun.run.decide_run import end, enter
+
+NO_MERGE = "This is the checkout itself: `checkout: {ref: merge}` is for pull requests."
 
 MAX_FAULTS = 50
 """Of one file that are told; GitHub takes as many annotations at a time."""
 
-_REASONS: Mapping[type[UserError], str] = {PinNotFound: "pin", NotByPolicy: "policy", SecretUnavailable: "secret"}
+_REASONS: Mapping[type[UserError], str] = {
+    PinNotFound: "pin",
+    NotByPolicy: "policy",
+    SecretUnavailable: "secret",
+    WrongPlatform: "platform",
+}
 """What a run was refused for, in a word; `config` for the rest."""
+
+SourcePin = FindMerge | FetchCommit | FetchSubmodule | FetchHistory | FetchLfs
 
 Change = Callable[[Run, datetime], Run]
 """What pins do to the row."""
@@ -86,17 +118,13 @@ class Resolver:
 
     async def _resolve(self, run: Run, job: Job, pin: Pin) -> Pinned:
         match pin:
-            case FetchCommit():
-                tree = await fetch_commit(self._s, run, skip=job.skipped())
-                return lambda pins: replace(pins, tree=tree)
+            case FindMerge() | FetchCommit() | FetchSubmodule() | FetchHistory() | FetchLfs():
+                return await self._fetch(run, job, pin)
             case ReadLock():
                 lock = part_for(job, await self._lock(run))
                 return lambda pins: replace(pins, lock=lock)
-            case ConfirmImage(image):
-                told = await edges.call(
-                    failpoints.RUN_IMAGE, lambda: confirm_image(self._s, run, image), timeout_s=CALL_TIMEOUT_S
-                )
-                return lambda pins: replace(pins, image_confirmed=True, notes=(*pins.notes, *told))
+            case ConfirmImage():
+                return await self._confirm(run, job, pin)
             case ResolveModel(spec):
                 model, notes = await edges.call(
                     failpoints.RUN_MODEL, lambda: resolve_model(self._s, spec), timeout_s=FETCH_TIMEOUT_S
@@ -105,6 +133,57 @@ class Resolver:
                 return lambda pins: replace(pins, models=(*pins.models, model), notes=(*pins.notes, *notes))
             case _:
                 assert_never(pin)
+
+    async def _fetch(
+        self, run: Run, job: Job, pin: FindMerge | FetchCommit | FetchSubmodule | FetchHistory | FetchLfs
+    ) -> Pinned:
+        match pin:
+            case FindMerge():
+                merge = await find_merge(self._s, run)
+                return lambda pins: replace(pins, merge=merge)
+            case FetchCommit():
+                found = await fetch_commit(self._s, run, skip=job.skipped(), get=job.fetched())
+                return lambda pins: with_commit(pins, found)
+            case FetchSubmodule(link):
+                source, inner = await fetch_submodule(self._s, run, link, skip=job.skipped(), get=job.fetched())
+                return lambda pins: with_submodule(pins, link, source, inner)
+            case FetchHistory():
+                tags = await fetch_history(self._s, run)
+                return lambda pins: replace(pins, tags=tags)
+            case FetchLfs(of):
+                await fetch_lfs(self._s, run, of)
+                return lambda pins: with_lfs(pins, of.path if of else "")
+
+    async def _confirm(self, run: Run, job: Job, pin: ConfirmImage) -> Pinned:
+        """The image is there, and for machines on which the job may run. Raises: PinNotFound, SecretUnavailable,
+        WrongPlatform.
+        """
+        login = await login_of(self._s, run, job, failpoints.RUN_LOGIN)
+        seen, notes = await edges.call(
+            failpoints.RUN_IMAGE, lambda: confirm_image(self._s, run, pin, login), timeout_s=CALL_TIMEOUT_S
+        )
+        machines = await self._machines(run, job) if seen.platforms else {}
+        not_on = require_a_machine(pin.image, seen.platforms, machines)
+        return lambda pins: replace(
+            pins,
+            image_confirmed=True,
+            platforms=seen.platforms,
+            tag_points_to=seen.tag_points_to,
+            not_on=not_on,
+            notes=(*pins.notes, *notes),
+        )
+
+    async def _machines(self, run: Run, job: Job) -> Mapping[str, str]:
+        """Platforms of the providers that the job may use, as far as they are known; empty where they are not."""
+        machines: dict[str, str] = {}
+        for name, provider in usable(self._s.providers, providers_of(job, policy(run))).items():
+            machines[name] = ""
+            if isinstance(provider, SaysPlatform):
+                with suppress(Transient, Refused):  # it is asked for offers soon, and that is waited for
+                    machines[name] = await edges.call(
+                        failpoints.RUN_PLATFORM, provider.platform, timeout_s=CALL_TIMEOUT_S
+                    )
+        return machines
 
     async def _lock(self, run: Run) -> Lock:
         """What `.gpurun.lock` at the commit holds; nothing when there is none."""
@@ -153,11 +232,26 @@ def policy(run: Run) -> PolicyKeys:
         ) from fault
 
 
-def _notes(run: Run) -> tuple[str, ...]:
+def _notes(run: Run, job: Job, plan: Plan, pins: Pins) -> tuple[str, ...]:
+    locked = pins.lock.image(job.image) if pins.lock is not None and isinstance(job.image, ImageTag) else None
+    notes = [platforms_note(plan.image, pins.platforms), moved_note(locked, pins.tag_points_to, folder=run.folder)]
     if run.pr is None:  # no default branch was asked: who runs a job on a machine of theirs sets its policy
-        return ()
-    note = changed_note(_load(run.config_text).policy, policy(run), folder=run.folder)
-    return (note,) if note else ()
+        notes.insert(0, NO_MERGE if job.wants_merge else "")
+    else:
+        notes.insert(0, merge_note(run.sha, pins.merge) if pins.merge else "")
+        notes.append(changed_note(_load(run.config_text).policy, policy(run), folder=run.folder))
+    return tuple(note for note in notes if note)
+
+
+def merge_note(head: CommitSha, merge: Merge) -> str:
+    """Which commit the job got, since the check is on another one."""
+    base = f" and {merge.base[:12]} of the base branch" if merge.base else ""
+    return f"It runs {merge.commit[:12]}, the merge of {head[:12]}{base}."
+
+
+def usable(known: Mapping[str, Provider], only: Collection[str] | None) -> Mapping[str, Provider]:
+    """Those providers that are configured here, in the order in which they are named; None: all."""
+    return known if only is None else {name: known[name] for name in only if name in known}
 
 
 async def _side_by_side(calls: Sequence[Callable[[], Awaitable[Pinned]]]) -> list[Pinned | Exception]:
@@ -187,10 +281,11 @@ def pinned_change(run: Run, job: Job, pins: Pins) -> Change:
 
 
 def _planned(run: Run, job: Job, pins: Pins) -> Change:
-    plan = build(repo=run.repo.name, sha=run.sha, job_name=run.job, job=job, pins=pins, folder=run.folder)
+    sha = pins.merge.commit if pins.merge else run.sha
+    plan = build(repo=run.repo.name, sha=sha, job_name=run.job, job=job, pins=pins, folder=run.folder)
     digest, key = digests.digest(plan), digests.result_key(plan)
     kept = replace(pins, lock=pins.lock and without_files(pins.lock))
-    notes = (*_notes(run), *pins.notes)
+    notes = (*_notes(run, job, plan, pins), *pins.notes)
     return lambda row, now: replace(
         enter(row, RunState.QUEUED, now),
         pins=kept,

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from gpurun.domain.errors import HubSilent, Refused, RegistrySilent, Transient
 from gpurun.domain.ids import ImageRef
+from gpurun.domain.image import RegistryLogin, SeenImage
 from gpurun.domain.plan import ModelPin, ModelSpec
 from gpurun.domain.run import Run
 from gpurun.flow.services import EngineServices
+from gpurun.plan.resolve import ConfirmImage
 from gpurun.ports.provider import HasImages, Provider
 from gpurun.ports.store import Tx
 
@@ -28,18 +30,22 @@ async def resolve_model(services: EngineServices, spec: ModelSpec) -> tuple[Mode
         return before.pin, (note,)
 
 
-async def confirm_image(services: EngineServices, run: Run, image: ImageRef) -> Notes:
+async def confirm_image(
+    services: EngineServices, run: Run, pin: ConfirmImage, login: RegistryLogin | None
+) -> tuple[SeenImage, Notes]:
     """Raises what `ports.bytes.Images.confirm` raises."""
+    image = pin.image
     try:
-        await services.images.confirm(image)
+        return await services.images.confirm(image, locked=pin.locked, login=login), ()
     except RegistrySilent:
         day = await services.store.read(lambda tx: _confirmed_on(tx, run, image))
-        for provider in services.providers.values():
-            if day and await _has(provider, image):
+        for provider in services.providers.values() if day else ():
+            platform = await _platform(provider, image)
+            if platform is not None:
                 said = f"The registry of {image.name} is silent and was not asked"
-                return (f"{said}: it confirmed the image on {day}, and {provider.name} has it by its digest.",)
+                note = f"{said}: it confirmed the image on {day}, and {provider.name} has it by its digest."
+                return SeenImage(platforms=(platform,) if platform else ()), (note,)
         raise
-    return ()
 
 
 def _confirmed_on(tx: Tx, run: Run, image: ImageRef) -> str:
@@ -51,8 +57,9 @@ def _confirmed_on(tx: Tx, run: Run, image: ImageRef) -> str:
     return max((one.created_at.date().isoformat() for one in runs if not one.pins.notes), default="")
 
 
-async def _has(provider: Provider, image: ImageRef) -> bool:
+async def _platform(provider: Provider, image: ImageRef) -> str | None:
+    """None when it does not have it."""
     try:
-        return isinstance(provider, HasImages) and await provider.has_image(image)
+        return await provider.platform_of(image) if isinstance(provider, HasImages) else None
     except (Refused, Transient):
-        return False
+        return None

@@ -44,8 +44,8 @@ class AgentApi:
         async def masks(scope: Scope, receive: Receive, send: Send, _: str) -> None:
             await tell_masks(services, scope, receive, send)
 
-        async def source(scope: Scope, receive: Receive, send: Send, _: str) -> None:
-            await serve_source(services, scope, receive, send)
+        async def source(scope: Scope, receive: Receive, send: Send, rest: str) -> None:
+            await serve_source(services, scope, receive, send, rest)
 
         self._routes: dict[str, tuple[str, Handler]] = {
             "claim": ("POST", serve_claim),

@@ -32,10 +32,17 @@ _RANGE = re.compile(rb"bytes=([0-9]{1,15})-")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-async def serve_source(services: HttpServices, scope: Scope, receive: Receive, send: Send) -> None:
-    """The tar of the commit."""
+async def serve_source(services: HttpServices, scope: Scope, receive: Receive, send: Send, rest: str = "") -> None:
+    """The tar of the commit; of its `.git` when the path says so."""
     caller = await running_caller(services.store, scope)
-    archive = services.git.archive(caller.plan.repo, caller.plan.commit)
+    plan = caller.plan
+    if rest == protocol.GIT_FOLDER:
+        if not plan.git:
+            raise Refusal(404, "The plan has no `.git`.")
+        folder = services.git.git_folder(plan.repo, plan.commit, plan.tags, lfs=plan.lfs)
+        await send_flow(folder, scope, receive, send, headers={"content-type": "application/x-tar"})
+        return
+    archive = services.git.archive(plan.repo, plan.commit, submodules=plan.submodules, lfs=plan.lfs)
     await send_flow(archive, scope, receive, send, headers={"content-type": "application/x-tar"})
 
 

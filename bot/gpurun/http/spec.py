@@ -42,6 +42,7 @@ def build_spec(
             ("setup", plan.setup),
             ("run", plan.run),
             ("workdir", plan.workdir),
+            *([("git", 1)] if plan.git else []),
             *(("env", f"{name}={value}") for name, value in plan.env),
             *(("secret", f"{secret.name}={secret.value.get_secret_value()}") for secret in secrets),
             *masks_fields(needles, masks_version),

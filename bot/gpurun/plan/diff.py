@@ -27,6 +27,7 @@ class Group(StrEnum):
     RESOURCES = "resources"
     LIMITS = "limits"
     ARTIFACTS = "artifacts"
+    SOURCE = "source"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +70,12 @@ def _changes(a: Plan, b: Plan) -> Iterator[Change]:
     yield from _each(Group.RESOURCES, _asked(a.resources), _asked(b.resources))
     yield from _one(Group.LIMITS, ("max_duration_s",), a.max_duration_s, b.max_duration_s)
     yield from _artifacts(a.artifacts, b.artifacts)
+    modules = ({f"submodule {one.path}": one.commit for one in plan.submodules} for plan in (a, b))
+    yield from _each(Group.SOURCE, *modules)
+    tags = ({f"tag {one.name}": one.object for one in plan.tags} for plan in (a, b))
+    yield from _each(Group.SOURCE, *tags)
+    yield from _one(Group.SOURCE, ("git",), "there" if a.git else None, "there" if b.git else None)
+    yield from _one(Group.SOURCE, ("lfs",), "fetched" if a.lfs else None, "fetched" if b.lfs else None)
 
 
 Value = str | int | float | None

@@ -48,6 +48,9 @@ def _fields(plan: Plan) -> dict[str, Json]:
         **_unless("resources", _resources(plan.resources), {}),
         **_unless("max_duration_s", plan.max_duration_s, 1800),
         **_unless("artifacts", list(plan.artifacts), []),
+        **_unless("submodules", {one.path: str(one.commit) for one in plan.submodules}, {}),
+        **_unless("git", {"tags": {tag.name: str(tag.object) for tag in plan.tags}} if plan.git else {}, {}),
+        **_unless("lfs", "fetched" if plan.lfs else "", ""),
     }
 
 

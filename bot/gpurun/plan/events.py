@@ -25,13 +25,13 @@ except ImportError as exc:
         "Install its wheel: pip install --force-reinstall --only-binary pyyaml pyyaml"
     ) from exc
 
-_DIRECTIVE = re.compile(r"(?:[ \t]*+(?:#.*+)?+\n)*+%")
+_DIRECTIVE = r"(?:[ \t]*+(?:#.*+)?+\n)*+%"
 """A `%` line where a document may start: only empty lines and comments before it."""
 
 WRITE_OUT = "Write the value out; `defaults:` holds what all jobs share."
 """What to do about YAML that this file does not need."""
 
-_NAME = re.compile(r"[^\s,\[\]{}]*")
+_NAME = r"[^\s,\[\]{}]*"
 
 
 class NestedFarTooDeep(Exception):
@@ -47,6 +47,7 @@ class Events:
 
     def __init__(self, text: str) -> None:
         self._text = text
+        self._has_percent = "%" in text
         self._halves = Halves(text)
         self._refuse_directive(0)
         self._parser = CParser(self._halves.text)
@@ -70,7 +71,7 @@ class Events:
         return getattr(event, "tag", None) is not None or self._text.startswith("!", start_of(event).index)
 
     def _refuse_directive(self, start: int) -> None:
-        found = _DIRECTIVE.match(self._text, start)
+        found = re.compile(_DIRECTIVE).match(self._text, start) if self._has_percent else None
         if found is not None:
             hint = "Delete the line; the file is read as YAML 1.2."
             raise self._at(found.end() - 1, "`%` directives are not allowed", hint)
@@ -96,7 +97,7 @@ class Events:
         return self._at(mark.index, f"not valid YAML: {problem}", "Check quotes and indentation.")
 
     def _bad_name(self, index: int) -> ConfigError:
-        found = _NAME.match(self._text, index)
+        found = re.compile(_NAME).match(self._text, index)
         assert found is not None
         what = "aliases" if found.group().startswith("*") else "anchors"
         return self._at(index, f"{what} (`{shown(found.group())}`) are not allowed", WRITE_OUT)

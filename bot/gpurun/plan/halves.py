@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 
-_HALF = re.compile(r"(?<=\\u)d[89a-f][0-9a-f]{2}|(?<=\\U0000)d[89a-f][0-9a-f]{2}", re.IGNORECASE)
-_DIGITS = re.compile("(?=(e[0-9a-f]{3}))")
+_HALF = r"(?i)(?<=\\u)d[89a-f][0-9a-f]{2}|(?<=\\U0000)d[89a-f][0-9a-f]{2}"
+"""Patterns are texts here: `re` compiles them for the first file that has such an escape."""
+_DIGITS = "(?=(e[0-9a-f]{3}))"
 _STAND_INS = range(0xE000, 0xF000)
 """Private characters. `_DIGITS` and `_STAND_IN` know their range."""
-_STAND_IN = re.compile("[\ue000-\uefff]|(?<=u)e[0-9a-f]{3}|(?<=U0000)e[0-9a-f]{3}")
+_STAND_IN = "[\ue000-\uefff]|(?<=u)e[0-9a-f]{3}|(?<=U0000)e[0-9a-f]{3}"
 
 
 class Halves:
@@ -20,22 +21,23 @@ class Halves:
 
     def __init__(self, text: str) -> None:
         self._originals: dict[str, str] = {}
-        self.text = text if _HALF.search(text) is None else self._without(text)
+        has_half = ("\\u" in text or "\\U" in text) and re.search(_HALF, text) is not None
+        self.text = self._without(text) if has_half else text
 
     def put_back(self, value: str) -> str:
         """A value of the parsed text becomes one of the original text, with halves where escapes stood for them."""
         if not self._originals:
             return value
-        return _STAND_IN.sub(lambda found: self._originals.get(found.group(), found.group()), value)
+        return re.sub(_STAND_IN, lambda found: self._originals.get(found.group(), found.group()), value)
 
     def _without(self, text: str) -> str:
-        taken = {*text, *(chr(int(digits, 16)) for digits in _DIGITS.findall(text.lower()))}
+        taken = {*text, *(chr(int(digits, 16)) for digits in re.findall(_DIGITS, text.lower()))}
         free = (code for code in _STAND_INS if chr(code) not in taken)
         # where more halves differ than there are stand-ins, the rest stay and the parser refuses the first
-        stand_ins = dict(zip(dict.fromkeys(_HALF.findall(text)), free, strict=False))
+        stand_ins = dict(zip(dict.fromkeys(re.findall(_HALF, text)), free, strict=False))
         for half, code in stand_ins.items():
             self._originals |= {f"{code:04x}": half, chr(code): chr(int(half, 16))}
-        return _HALF.sub(lambda found: _digits(stand_ins.get(found.group()), found.group()), text)
+        return re.sub(_HALF, lambda found: _digits(stand_ins.get(found.group()), found.group()), text)
 
 
 def _digits(code: int | None, otherwise: str) -> str:

@@ -1,27 +1,26 @@
 """`.gpurun.yml` becomes a Config, or an error that says where and what to do.
 
-Four steps: readable text (`source`), a tree that knows positions (`nodes`), the models of `domain.config` over it,
-and `defaults` merged into each job. The models decide what is allowed; `faults` says it in sentences.
+Four steps: readable text (`source`), a tree that knows positions (`nodes`), the parts of `domain.config` from it
+(`read`), and `defaults` merged into each job. The parts decide what is allowed; `faults` says it in sentences.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any
 
-from pydantic import ValidationError
-
-from gpurun.domain.config import Config, File, PolicyKeys
+from gpurun.domain.config import Config, File, Job, PolicyKeys
 from gpurun.domain.errors import ConfigError
-from gpurun.plan.faults import fault_at, faults, in_order, whole_sentence, without_value
+from gpurun.domain.ids import JobName
+from gpurun.plan.faults import fault_at, in_order, whole_sentence
 from gpurun.plan.nodes import Items, Node, Table, Text, read_nodes
+from gpurun.plan.read import Reader
 from gpurun.plan.source import quote, readable
 
-Raw: TypeAlias = "str | list[Raw] | dict[str, Raw]"
-
 MAX_MERGED = 20_000
-"""Keys and values of `defaults`, times the jobs that they are merged into: each is checked there again."""
+"""Keys and values of `defaults`, times the jobs that they are merged into: each is kept for each of them."""
+
+_TOP = Text("", is_null=False, line=1, column=1)
 
 _MERGED = ("env", "resources", "limits", "checkout", "retry", "trigger")
 
@@ -63,13 +62,16 @@ def policy_of(file: str | bytes | None) -> PolicyKeys:
         root = _root(file)
     except ConfigError as exc:
         raise whole_sentence(exc) from None
-    node = _value(root, "policy")
-    if node is None:
+    found = root.find("policy")
+    if found is None:
         return PolicyKeys()
-    try:
-        return PolicyKeys.model_validate(_raw(node))
-    except ValidationError as exc:
-        raise whole_sentence(in_order(faults(exc, root, under=("policy",)))[0]) from None
+    reader = Reader()
+    key, node = found
+    policy = reader.value(PolicyKeys, node, key, (key.value,))
+    if reader.faults:
+        raise whole_sentence(in_order(reader.faults)[0])
+    assert isinstance(policy, PolicyKeys)
+    return policy
 
 
 def explain(error: ConfigError, file: str | bytes | None) -> str:
@@ -130,21 +132,14 @@ def _root(file: str | bytes | None) -> Table:
 
 
 def _config(root: Table) -> Config:
-    empty = tuple(without_value(root, root))
-    raw = _raw(root)
-    assert isinstance(raw, dict)
-    try:
-        File.model_validate(raw)
-    except ValidationError as exc:
-        raise _Faults(in_order(chain(faults(exc, root), empty))) from None
-    if empty:
-        raise _Faults(in_order(empty))
-    _check_merged(root)
-    try:
-        merged = {"version": raw["version"], "policy": raw.get("policy", {}), "jobs": _merged_jobs(raw)}
-        return Config.model_validate(merged)
-    except ValidationError as exc:
-        raise _Faults(in_order(faults(exc, root))) from None
+    reader = Reader()
+    file = reader.part(File, root, _TOP, ())
+    if not reader.faults:
+        _check_merged(root)
+        jobs = _merged_jobs(file, root, reader)
+    if reader.faults:
+        raise _Faults(in_order(reader.faults))
+    return Config(version=file.version, policy=file.policy, jobs=jobs)
 
 
 def _check_merged(root: Table) -> None:
@@ -170,30 +165,26 @@ def _size(node: Node) -> int:
             return 1
 
 
-def _raw(node: Node) -> Raw:
-    match node:
-        case Text(value):
-            return value
-        case Items(items):
-            return [_raw(item) for item in items]
-        case Table(entries):
-            return {key.value: _raw(value) for key, value in entries}
-
-
-def _merged_jobs(raw: dict[str, Raw]) -> dict[str, Raw]:
-    """`defaults` under each job: the job's key wins; mappings are merged one level deep."""
-    defaults = raw.get("defaults", {})
-    jobs = raw["jobs"]
-    assert isinstance(defaults, dict)
-    assert isinstance(jobs, dict)
-    return {name: merged(defaults, job) for name, job in jobs.items() if isinstance(job, dict)}
+def _merged_jobs(file: File, root: Table, reader: Reader) -> dict[JobName, Job]:
+    """`defaults` under each job. Values are those that were read; what is new is which of them stand together."""
+    table = _value(root, "jobs")
+    assert isinstance(table, Table)
+    jobs = {}
+    for (key, node), (name, own) in zip(table.entries, file.jobs.items(), strict=True):
+        written, path = merged(vars(file.defaults), vars(own)), ("jobs", key.value)
+        jobs[name] = Job(**written)
+        reader.require_keys(Job, written, key, path)
+        reader.require_even(jobs[name], node, path)
+    return jobs
 
 
 def merged(defaults: Mapping[str, Any], job: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a job with those of `defaults` under them; whatever stands behind the keys goes along."""
+    """The keys of a job with those of `defaults` under them: the job's key wins, and some are merged one level deep.
+
+    Whatever stands behind the keys goes along; of those that are merged `|` makes one.
+    """
     both = {**defaults, **job}
     for key in _MERGED:
-        base, own = defaults.get(key), job.get(key)
-        if isinstance(base, dict) and isinstance(own, dict):
-            both[key] = {**base, **own}
+        if key in defaults and key in job:
+            both[key] = defaults[key] | job[key]
     return both

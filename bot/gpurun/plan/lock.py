@@ -10,11 +10,11 @@ import json
 import re
 import shlex
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from gpurun.domain.config import MAIN, Job, ModelKeys
-from gpurun.domain.config_values import MODEL_ID
+from gpurun.domain.config_values import MODEL_ID_PATTERN
 from gpurun.domain.errors import ConfigError, PinNotFound
 from gpurun.domain.folder import beside, config_path, is_safe_path
 from gpurun.domain.ids import HubRef, ImageRef, ImageTag, Revision
@@ -29,6 +29,7 @@ MAX_LOCK_BYTES = 2 * 1024 * 1024
 MAX_FILE_BYTES = 2**50
 """Of one file of a model: a PiB."""
 
+_MODEL_ID = re.compile(MODEL_ID_PATTERN)
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -70,6 +71,8 @@ class PinnedJob:
     image: ImageRef
     models: tuple[ModelSpec, ...]
     """In the order of the file."""
+    locked: LockedImage | None = field(compare=False)
+    """The entry that pins the image; None when the file does. It says how it came to be pinned, not what."""
 
 
 def path_told(path: str) -> str:
@@ -114,7 +117,8 @@ def pinned(job: Job, lock: Lock, *, folder: str = "") -> PinnedJob:
 
     Raises: Unpinned with everything that the lock lacks.
     """
-    image = job.image if isinstance(job.image, ImageRef) else _locked_image(job.image, lock)
+    locked = lock.image(job.image) if isinstance(job.image, ImageTag) else None
+    image = job.image if isinstance(job.image, ImageRef) else (locked.image if locked is not None else None)
     wanted = job.from_hub
     revisions = [_revision(kind, keys, lock) for kind, keys in wanted]
     images = (job.image,) if isinstance(job.image, ImageTag) and image is None else ()
@@ -138,7 +142,7 @@ def pinned(job: Job, lock: Lock, *, folder: str = "") -> PinnedJob:
         for (kind, keys), revision in zip(wanted, revisions, strict=True)
         if revision is not None
     )
-    return PinnedJob(image=image, models=tuple(specs))
+    return PinnedJob(image=image, models=tuple(specs), locked=locked)
 
 
 def _refs(kind: HubKind, keys: ModelKeys, wanted: Collection[tuple[HubKind, ModelKeys]]) -> tuple[str, ...]:
@@ -191,6 +195,21 @@ def with_day(error: PinNotFound, entry: LockedImage | LockedModel | None, *, hin
     if entry is None or not error.pin:
         return error
     return error.last_held(f"on {entry.locked_on}, when `{LOCK_NAME}` pinned it", hint=hint)
+
+
+def moved_note(locked: LockedImage | None, points_to: str, *, folder: str = "") -> str:
+    """What to tell when a tag stands for something else than when it was locked; empty when it does not."""
+    if locked is None or not points_to or points_to == locked.pin.digest:
+        return ""
+    return (
+        f"{locked.ref} points to {_short(points_to)} now; this run used the lock's {_short(locked.pin.digest)} of "
+        f"{locked.locked_on}. {lock_upgraded(folder)}"
+    )
+
+
+def _short(digest: str) -> str:
+    """Enough to recognise it by, as `gpurun lock` shows it."""
+    return digest[: len("sha256:") + 12]
 
 
 def write_lock(lock: Lock) -> str:
@@ -324,7 +343,7 @@ def _model(entry: dict[str, Any], number: int) -> LockedModel:
         _wrong(number, "`ref` is no branch or tag")
     kind: HubKind = "model" if "model" in entry else "dataset"
     return LockedModel(
-        id=_field(entry, kind, MODEL_ID, number),
+        id=_field(entry, kind, _MODEL_ID, number),
         kind=kind,
         ref=ref,
         revision=Revision(_field(entry, "revision", _BLOB, number)),
@@ -369,11 +388,6 @@ def _wrong(number: int, what: str) -> NoReturn:
         hint="Delete the entry (a `model` line with all `file` lines below it), or the whole file, and run "
         "`gpurun lock`, which writes it anew.",
     )
-
-
-def _locked_image(ref: ImageTag, lock: Lock) -> ImageRef | None:
-    entry = lock.image(ref)
-    return entry.image if entry is not None else None
 
 
 def _revision(kind: HubKind, keys: ModelKeys, lock: Lock) -> Revision | None:

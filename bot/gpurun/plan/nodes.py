@@ -8,8 +8,8 @@ documents are refused. Depth and count are checked while reading, so no file cos
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from yaml.events import (
     AliasEvent,
@@ -35,14 +35,13 @@ MAX_NODES = 2_000
 _TOO_DEEP = f"this is nested more than {MAX_DEPTH} deep"
 _NOT_NEEDED = "No key of this file needs that."
 
-_NO_TEXT = re.compile("[\x00\ud800-\udfff]")
+_NO_TEXT = "[\x00\ud800-\udfff]"
 """What escapes can smuggle past the check of the file's own characters, and neither a process nor a database takes."""
 
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(NamedTuple):
     """A scalar as it was written."""
 
     value: str
@@ -52,8 +51,7 @@ class Text:
     column: int
 
 
-@dataclass(frozen=True, slots=True)
-class Items:
+class Items(NamedTuple):
     """A list."""
 
     items: tuple[Node, ...]
@@ -61,30 +59,25 @@ class Items:
     column: int
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(NamedTuple):
     """A mapping, in the order of the file."""
 
     entries: tuple[tuple[Text, Node], ...]
     line: int
     column: int
-    _by_name: Mapping[str, tuple[Text, Node]] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_by_name", {entry[0].value: entry for entry in self.entries})
-
-    def find(self, name: object) -> tuple[Text, Node] | None:
+    def find(self, name: str) -> tuple[Text, Node] | None:
         """The entry of that key."""
-        return self._by_name.get(name) if isinstance(name, str) else None
+        return next((entry for entry in self.entries if entry[0].value == name), None)
 
 
 Node = Text | Items | Table
 
 
-@dataclass(slots=True)
 class _Reader:
-    events: Events
-    nodes: int = 0
+    def __init__(self, events: Events) -> None:
+        self.events = events
+        self.nodes = 0
 
 
 def read_nodes(text: str) -> Node | None:
@@ -153,10 +146,10 @@ def _entries(reader: _Reader, depth: int) -> Iterator[tuple[Text, Node]]:
 
 def _unescaped(value: str, event: ScalarEvent) -> str:
     """The value; the two halves of a character that JSON escapes in pairs are put together."""
-    if not _NO_TEXT.search(value):
+    if (value.isascii() and "\0" not in value) or not re.search(_NO_TEXT, value):
         return value
     value = value.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
-    if _NO_TEXT.search(value):
+    if re.search(_NO_TEXT, value):
         raise _at("an escape stands for NUL or half a character", event, "No command or variable can hold that.")
     return value
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from pydantic import BaseModel
-
 from gpurun.domain.config import DEFAULT_KIND, MAIN, Job, JobKeys, ModelKeys
 from gpurun.domain.ids import JobName
+from gpurun.domain.part import Part
 from gpurun.domain.quantity import written_duration
 from gpurun.plan.load import load, merged, tree
 from gpurun.plan.nodes import Items, Node, Table, Text
@@ -88,11 +87,11 @@ def _entries(node: Node | None) -> dict[str, tuple[Text, Node]]:
     return {key.value: (key, value) for key, value in node.entries} if isinstance(node, Table) else {}
 
 
-def _of_model(model: type[BaseModel], placed: Mapping[str, Any], prefix: str, built_in: _BuiltIn) -> Iterator[Setting]:
-    for name, field in model.model_fields.items():
+def _of_model(model: type[Part], placed: Mapping[str, Any], prefix: str, built_in: _BuiltIn) -> Iterator[Setting]:
+    for name, one in model.KEYS.items():
         key, value = f"{prefix}{name}", placed.get(name)
-        below = field.annotation
-        if isinstance(below, type) and issubclass(below, BaseModel):
+        below = one.form
+        if isinstance(below, type):
             yield from _of_model(below, value or {}, f"{key}.", built_in)
         elif isinstance(value, Mapping) and value:
             yield from (_of_text(f"{key}.{at}", one) for at, one in value.items())

@@ -57,7 +57,7 @@ def _refused(job: Job, name: JobName, policy: PolicyKeys) -> Iterator[str]:
         yield f"The image {image} is not allowed here: {', '.join(policy.images) or 'none is'}."
     if job.providers and not providers_of(job, policy):
         yield f"The provider {', '.join(job.providers)} is not allowed here."
-    for secret in job.secrets:
+    for secret in job.all_secrets:
         rule = (policy.secrets or {}).get(secret)
         if policy.secrets is not None and (rule is None or name not in rule.jobs):
             jobs = ", ".join([*(rule.jobs if rule else ()), name])

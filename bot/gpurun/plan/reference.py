@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-
-from pydantic import BaseModel
 
 from gpurun.domain.config import (
     MAX_ARTIFACTS,
@@ -18,12 +15,15 @@ from gpurun.domain.config import (
     MaxKeys,
     ModelKeys,
     PolicyKeys,
+    RegistryKeys,
     ResourceKeys,
     RetryKeys,
     SecretRule,
     TriggerKeys,
 )
+from gpurun.domain.part import Part
 from gpurun.domain.repository import SCHEMA_URL
+from gpurun.plan.described import description, descriptions
 from gpurun.plan.faults import MAX_FAULTS
 from gpurun.plan.load import MAX_MERGED
 from gpurun.plan.nodes import MAX_DEPTH, MAX_NODES
@@ -68,16 +68,17 @@ def gpurun_yml_page() -> str:
             "```",
             "",
             *_table("Top level", "", File),
-            *_table("A job: `jobs.<name>`, and `defaults`", _doc(JobKeys), JobKeys),
-            *_table("`models[]`", _doc(ModelKeys) + f" At most {MAX_MODELS}.", ModelKeys),
-            *_table("`resources`", _doc(ResourceKeys), ResourceKeys),
-            *_table("`limits`", _doc(LimitKeys), LimitKeys),
-            *_table("`trigger`", _doc(TriggerKeys), TriggerKeys),
-            *_table("`retry`", _doc(RetryKeys), RetryKeys),
-            *_table("`checkout`", _doc(CheckoutKeys), CheckoutKeys),
-            *_table("`policy`", _doc(PolicyKeys), PolicyKeys),
-            *_table("`policy.secrets.<NAME>`", _doc(SecretRule), SecretRule),
-            *_table("`policy.max`", _doc(MaxKeys), MaxKeys),
+            *_table("A job: `jobs.<name>`, and `defaults`", description(JobKeys), JobKeys),
+            *_table("`registry`", description(RegistryKeys), RegistryKeys),
+            *_table("`models[]`", description(ModelKeys) + f" At most {MAX_MODELS}.", ModelKeys),
+            *_table("`resources`", description(ResourceKeys), ResourceKeys),
+            *_table("`limits`", description(LimitKeys), LimitKeys),
+            *_table("`trigger`", description(TriggerKeys), TriggerKeys),
+            *_table("`retry`", description(RetryKeys), RetryKeys),
+            *_table("`checkout`", description(CheckoutKeys), CheckoutKeys),
+            *_table("`policy`", description(PolicyKeys), PolicyKeys),
+            *_table("`policy.secrets.<NAME>`", description(SecretRule), SecretRule),
+            *_table("`policy.max`", description(MaxKeys), MaxKeys),
             "## Rules",
             "",
             "- Values are text as written: `NO`, `on`, `3.10` and `1e-4` reach the job unchanged.",
@@ -102,15 +103,12 @@ def json_schema() -> str:
     return json.dumps(gpurun_yml_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
-def _doc(model: type[BaseModel]) -> str:
-    return " ".join(inspect.cleandoc(model.__doc__ or "").split())
-
-
-def _table(title: str, text: str, model: type[BaseModel]) -> list[str]:
+def _table(title: str, text: str, model: type[Part]) -> list[str]:
     rows = []
-    for name, field in model.model_fields.items():
-        meaning = " ".join((field.description or "").split())
-        example = " ".join(f"`{example}`" for example in field.examples or ())
+    meanings = descriptions(model)
+    for name, key in model.KEYS.items():
+        meaning = meanings[name]
+        example = " ".join(f"`{example}`" for example in key.examples)
         rows.append(f"| `{name}` | {meaning} | {example} |".replace("  ", " "))
     return [
         f"## {title}",

@@ -2,25 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from gpurun.domain.config import Job
 from gpurun.domain.errors import Bug, PinNotFound
 from gpurun.domain.ids import CommitSha, ImageRef, JobName, RepoName
-from gpurun.domain.lock import Lock
+from gpurun.domain.lock import Lock, LockedImage
 from gpurun.domain.plan import ModelSpec, Plan
+from gpurun.domain.quantity import quoted
 from gpurun.domain.run import Pins
+from gpurun.domain.source import (
+    MAX_SOURCE_BYTES,
+    MAX_SUBMODULE_DEPTH,
+    MAX_SUBMODULES,
+    Fetched,
+    Gitlink,
+    Submodule,
+)
 from gpurun.plan.lock import lock_upgraded, pinned, with_day
 
 MAX_LISTED_BYTES = 3 * 1024 * 1024
 """Names and hashes of all model files of a job: a plan is one row, and the agent takes 4 MiB at a time."""
+FETCHED_AT_ONCE = 4
+"""Submodules."""
+GIB = 1024**3
 _HASHES_BYTES = 200
 """Of one file, with its size and its place in the list."""
 
 
 @dataclass(frozen=True, slots=True)
+class FindMerge:
+    """The forge must say what the pull request would become."""
+
+
+@dataclass(frozen=True, slots=True)
 class FetchCommit:
     """The commit must be in the mirror; its tree is the pin."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSubmodule:
+    """One more commit must be in a mirror."""
+
+    link: Gitlink
+
+
+@dataclass(frozen=True, slots=True)
+class FetchHistory:
+    """The commits behind the run's own, and their tags."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLfs:
+    """The LFS files of one commit must have come."""
+
+    link: Gitlink | None
+    """None: the run's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +71,8 @@ class ConfirmImage:
     """The registry must have this digest."""
 
     image: ImageRef
+    locked: LockedImage | None = None
+    """The entry that says so; None when the file does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +82,7 @@ class ResolveModel:
     spec: ModelSpec
 
 
-Pin = FetchCommit | ReadLock | ConfirmImage | ResolveModel
+Pin = FindMerge | FetchCommit | FetchSubmodule | FetchHistory | FetchLfs | ReadLock | ConfirmImage | ResolveModel
 
 
 def missing_pins(job: Job, pins: Pins, *, folder: str = "") -> tuple[Pin, ...]:
@@ -51,14 +91,14 @@ def missing_pins(job: Job, pins: Pins, *, folder: str = "") -> tuple[Pin, ...]:
 
     Raises: Unpinned when the lock has no pin for a name of the job.
     """
-    missing: list[Pin] = []
-    if pins.tree is None:
-        missing.append(FetchCommit())
+    missing: list[Pin] = [FindMerge()] if job.wants_merge and pins.merge is None else list(_missing_source(pins))
+    if job.checkout.git and pins.tree is not None and pins.tags is None:
+        missing.append(FetchHistory())
     if job.needs_lock and pins.lock is None:
         return (*missing, ReadLock())
     wanted = pinned(job, pins.lock or Lock(), folder=folder)
     if not pins.image_confirmed:
-        missing.append(ConfirmImage(wanted.image))
+        missing.append(ConfirmImage(wanted.image, wanted.locked))
     if len(pins.models) < len(wanted.models):
         missing.append(ResolveModel(wanted.models[len(pins.models)]))
     return tuple(missing)
@@ -67,14 +107,13 @@ def missing_pins(job: Job, pins: Pins, *, folder: str = "") -> tuple[Pin, ...]:
 def told_with_day(error: PinNotFound, pin: Pin, lock: Lock, *, folder: str = "") -> PinNotFound:
     """A pin of the lock in that folder that does not hold any more, with the day on which it did."""
     match pin:
-        case ConfirmImage(image):
-            image_entry = next((one for one in lock.images if one.image == image), None)
-            return with_day(error, image_entry, hint=lock_upgraded(folder))
+        case ConfirmImage(_, locked):
+            return with_day(error, locked, hint=lock_upgraded(folder))
         case ResolveModel(spec):
             wanted = spec.kind, spec.id, spec.revision
             entry = next((one for one in lock.models if (one.kind, one.id, one.revision) == wanted), None)
             return with_day(error, entry, hint=lock_upgraded(folder))
-        case FetchCommit() | ReadLock():
+        case FindMerge() | FetchCommit() | FetchSubmodule() | FetchHistory() | FetchLfs() | ReadLock():
             return error
 
 
@@ -105,7 +144,63 @@ def build(*, repo: RepoName, sha: CommitSha, job_name: JobName, job: Job, pins: 
         resources=job.needs(),
         max_duration_s=job.max_duration_s,
         artifacts=job.artifacts,
+        submodules=tuple(
+            Submodule(path=link.path, url=link.source, commit=link.commit)
+            for link in sorted(pins.links, key=lambda link: link.path)
+        ),
+        lfs=pins.lfs,
+        git=bool(job.checkout.git),
+        tags=pins.tags or (),
     )
+
+
+def _missing_source(pins: Pins) -> Iterator[Pin]:
+    if pins.tree is None:
+        yield FetchCommit()
+        return
+    yield from [FetchSubmodule(link) for link in pins.links if not link.source][:FETCHED_AT_ONCE]
+    if pins.lfs_left:
+        path = pins.lfs_left[0]
+        yield FetchLfs(next((link for link in pins.links if link.path == path), None) if path else None)
+
+
+def with_commit(pins: Pins, found: Fetched) -> Pins:
+    """The run's own commit has come. Raises: PinNotFound for a source that is too large or has too many submodules."""
+    merge = replace(pins.merge, base=found.base) if pins.merge else None
+    return _with(replace(pins, tree=found.tree, merge=merge), found, "")
+
+
+def with_submodule(pins: Pins, link: Gitlink, source: str, found: Fetched) -> Pins:
+    """A submodule has come, and names what it points to itself. Raises: PinNotFound as `with_commit`."""
+    if link.depth >= MAX_SUBMODULE_DEPTH and found.links:
+        raise PinNotFound(
+            f"The submodule {quoted(link.path)} has submodules, deeper than the {link.depth} levels that are fetched."
+        )
+    inner = tuple(
+        replace(one, path=f"{link.path}/{one.path}", above=source, depth=link.depth + 1) for one in found.links
+    )
+    fetched = tuple(replace(one, source=source) if one == link else one for one in pins.links)
+    return _with(replace(pins, links=fetched), replace(found, links=inner), link.path)
+
+
+def with_lfs(pins: Pins, path: str) -> Pins:
+    """The LFS files of that repository have come."""
+    return replace(pins, lfs_left=tuple(one for one in pins.lfs_left if one != path))
+
+
+def _with(pins: Pins, found: Fetched, path: str) -> Pins:
+    links = (*pins.links, *found.links)
+    if len(links) > MAX_SUBMODULES:
+        raise PinNotFound(f"The commit has more than the {MAX_SUBMODULES} submodules that are fetched.")
+    n_bytes = pins.source_bytes + found.n_bytes
+    if n_bytes > MAX_SOURCE_BYTES:
+        raise PinNotFound(
+            f"The source of this commit has {n_bytes / GIB:.1f} GiB, more than the {MAX_SOURCE_BYTES / GIB:g} GiB that "
+            "a run gets.",
+            hint="Keep data out of it: as `models`, or where `setup` can get it.",
+        )
+    left = (*pins.lfs_left, path) if found.n_lfs else pins.lfs_left
+    return replace(pins, source_bytes=n_bytes, links=links, lfs=pins.lfs or bool(found.n_lfs), lfs_left=left)
 
 
 def _require_short(pins: Pins) -> None:

@@ -7,10 +7,14 @@ refuses, they refuse. It is checked so in `tests/unit/plan/test_schema.py`.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+import sys
+from typing import Any, TypeAlias
 
 from gpurun.domain.config import File
+from gpurun.domain.errors import Bug
+from gpurun.domain.part import Form, Key, Many, Named, Part, Value
 from gpurun.domain.repository import SCHEMA_URL
+from gpurun.plan.described import description, descriptions
 from gpurun.plan.nodes import Items, Node, Table, Text, read_nodes
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
@@ -20,54 +24,63 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 
 def gpurun_yml_schema() -> dict[str, Json]:
     """Of a whole file."""
-    found = _draft_07(File.model_json_schema(ref_template="#/definitions/{model}"))
-    assert isinstance(found, dict)
-    description = "Jobs that gpurun runs in containers, on GPUs"
-    return {"$schema": DRAFT, "$id": SCHEMA_URL, **found, "title": ".gpurun.yml", "description": description}
+    parts: dict[str, Json] = {}
+    root = _part(File, parts)
+    return {
+        "$schema": DRAFT,
+        "$id": SCHEMA_URL,
+        "definitions": {name: parts[name] for name in sorted(parts)},
+        **root,
+        "title": ".gpurun.yml",
+        "description": "Jobs that gpurun runs in containers, on GPUs",
+    }
 
 
-def _draft_07(node: Json) -> Json:
-    """What pydantic writes in the words of draft-07, without what is there for models only."""
-    if isinstance(node, list):
-        return [_draft_07(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    kept = _without_null({key: value for key, value in node.items() if not _is_noise(key, value)})
-    if "$ref" in kept and len(kept) > 1:  # draft-07 looks at nothing beside a `$ref`
-        kept = {"allOf": [{"$ref": kept.pop("$ref")}], **kept}
-    if "patternProperties" in kept:
-        kept["additionalProperties"] = False
-    return {"definitions" if key == "$defs" else key: _below(key, value) for key, value in kept.items()}
+def _part(part: type[Part], parts: dict[str, Json]) -> dict[str, Json]:
+    """Of a part; those below it are put into `parts`."""
+    meanings = descriptions(part)
+    return {
+        "additionalProperties": False,
+        "description": description(part),
+        "properties": {name: _key(key, meanings[name], parts) for name, key in part.KEYS.items()},
+        **({"required": list(part.REQUIRED)} if part.REQUIRED else {}),
+        "type": "object",
+    }
 
 
-def _below(key: str, value: Json) -> Json:
-    match key, value:
-        case (("properties" | "$defs" | "patternProperties"), dict()):  # its keys are names, not words of the schema
-            return {name: _draft_07(inner) for name, inner in value.items()}
-        case "description", str():
-            return " ".join(value.split())
-        case "examples", list():
-            return [_example(one) for one in value if isinstance(one, str) and "…" not in one]
+def _key(key: Key, meaning: str, parts: dict[str, Json]) -> dict[str, Json]:
+    found = _form(key.form, parts)
+    if isinstance(key.form, type):  # draft-07 looks at nothing beside a `$ref`
+        return found if meaning == description(key.form) else {"allOf": [found], "description": meaning}
+    examples = [_example(text) for text in key.examples if "…" not in text]
+    return {"description": meaning, **({"examples": examples} if examples else {}), **found}
+
+
+def _form(form: Form[Any] | type[Part], parts: dict[str, Json]) -> dict[str, Json]:
+    match form:
+        case Value():
+            return dict(form.schema)
+        case Many():
+            least: dict[str, Json] = {"minItems": form.at_least} if form.at_least else {}
+            most: dict[str, Json] = {"maxItems": form.at_most} if form.at_most < sys.maxsize else {}
+            return {"items": _form(form.of, parts), **most, **least, "type": "array"}
+        case Named():
+            return {**_names(form, parts), "type": "object", "additionalProperties": False}
+        case type():
+            parts.setdefault(form.__name__, _part(form, parts))
+            return {"$ref": f"#/definitions/{form.__name__}"}
         case _:
-            return _draft_07(value)
+            raise Bug(f"{form} is no form")
 
 
-def _is_noise(key: str, value: Json) -> bool:
-    """Titles that repeat the name, and `null`, which stands for "left out" in the models."""
-    return (key == "title" and isinstance(value, str)) or (key == "default" and value in (None, "", []))
-
-
-def _without_null(node: dict[str, Json]) -> dict[str, Json]:
-    options = node.get("anyOf")
-    if not isinstance(options, list) or {"type": "null"} not in options:
-        return node
-    rest = [option for option in options if option != {"type": "null"}]
-    node = {key: value for key, value in node.items() if key != "anyOf"}
-    (first, *more) = rest
-    if more:
-        return {**node, "anyOf": rest}
-    assert isinstance(first, dict)
-    return {**node, **first}
+def _names(form: Named[Any, Any], parts: dict[str, Json]) -> dict[str, Json]:
+    """The pattern of a name stands with its values, and what else is asked of it beside them."""
+    name = {word: asked for word, asked in form.name.schema.items() if word != "type"}
+    return {
+        **({"minProperties": form.at_least} if form.at_least else {}),
+        "patternProperties": {name.pop("pattern"): _form(form.of, parts)},
+        "propertyNames": name,
+    }
 
 
 def _example(text: str) -> Json:

@@ -8,18 +8,20 @@ from gpurun.domain.errors import ConfigError
 
 MAX_BYTES = 64 * 1024
 
-_BAD = re.compile(
+_BAD = (
     # control characters, direction marks, zero-width and line separators, byte order marks, lone surrogates
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff\ufffe\uffff\ud800-\udfff]"
 )
-_DIRECTION = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_MAY_BREAK = {ord("\n"): None, ord("\t"): None}
+"""What is neither printable nor bad. Most files hold nothing else, and need no pattern."""
+_DIRECTION = "[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 
 
 def readable(file: str | bytes) -> str:
     r"""Text with `\n` line ends, without the byte order mark. Raises ConfigError with line and column."""
     text = _decoded(file)
     text = _with_newlines(text.removeprefix("\ufeff"))
-    bad = _BAD.search(text)
+    bad = None if text.isascii() and text.translate(_MAY_BREAK).isprintable() else re.search(_BAD, text)
     if bad is not None:
         line, column = position(text, bad.start())
         if "\udc80" <= bad.group() <= "\udcff":  # a byte that somebody decoded with `surrogateescape`
@@ -88,7 +90,7 @@ def _check_size(n_bytes: int) -> None:
 
 
 def _kind(character: str) -> str:
-    if _DIRECTION.match(character):
+    if re.match(_DIRECTION, character):
         return "it changes the direction of text"
     if character == "\x00":
         return "NUL"

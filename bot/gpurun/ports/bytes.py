@@ -7,23 +7,38 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from gpurun.domain.forge import GitSource, NotFetched
-from gpurun.domain.ids import CommitSha, ImageRef, RepoName, Revision, TreeSha
-from gpurun.domain.lock import ImagePin
+from gpurun.domain.forge import Extra, GitSource
+from gpurun.domain.ids import CommitSha, ImageRef, RepoName, Revision
+from gpurun.domain.image import RegistryLogin, SeenImage
+from gpurun.domain.lock import ImagePin, LockedImage
 from gpurun.domain.plan import HubKind, ModelFile, ModelPin, ModelSpec
 from gpurun.domain.repository import RepoFacts
+from gpurun.domain.source import Fetched, GitTag, ModuleUrl, Submodule
 
 
 class Git(Protocol):
     """A bare mirror on the bot's disk."""
 
     async def fetch(
-        self, source: GitSource, repo: RepoName, sha: CommitSha, *, skip: Collection[NotFetched] = ()
-    ) -> TreeSha:
-        """The exact commit is in the mirror afterwards; its tree id. Idempotent.
+        self,
+        source: GitSource,
+        repo: RepoName | ModuleUrl,
+        sha: CommitSha,
+        *,
+        skip: Collection[Extra] = (),
+        get: Collection[Extra] = (),
+        merge_of: CommitSha | None = None,
+    ) -> Fetched:
+        """The exact commit is in the mirror afterwards. Idempotent. With `merge_of` it must be a merge of that commit.
 
-        Raises: PinNotFound (the remote has no such commit, or it points to what is not fetched and not in `skip`),
-        SourceUnavailable.
+        What the commit points to is not fetched, but listed as far as it is in `get`. Raises: PinNotFound (the remote
+        has no such commit, or it points to something that is neither in `get` nor in `skip`), SourceUnavailable.
+        """
+        ...
+
+    async def fetch_lfs(self, source: GitSource, repo: RepoName | ModuleUrl, sha: CommitSha) -> None:
+        """The content of every LFS file of a fetched commit is here afterwards, verified. Idempotent; goes on where a
+        call before ended. Raises: PinNotFound naming the file, SourceUnavailable.
         """
         ...
 
@@ -31,8 +46,25 @@ class Git(Protocol):
         """What the tree says of the repository, bounded. Needs `fetch` before. Raises: SourceUnavailable."""
         ...
 
-    def archive(self, repo: RepoName, sha: CommitSha) -> AsyncIterator[bytes]:
-        """A tar stream of the tree, with the commit id in its global pax header. Needs `fetch` before."""
+    async def fetch_history(self, source: GitSource, repo: RepoName, sha: CommitSha) -> tuple[GitTag, ...]:
+        """The commits behind a fetched commit, without their contents, and the nearest tags. Idempotent, but for tags,
+        which can move. Raises: PinNotFound, SourceUnavailable.
+        """
+        ...
+
+    def git_folder(
+        self, repo: RepoName, sha: CommitSha, tags: Sequence[GitTag], *, lfs: bool = False
+    ) -> AsyncIterator[bytes]:
+        """A tar stream of a `.git` for the work folder. Needs `fetch_history` before."""
+        ...
+
+    def archive(
+        self, repo: RepoName, sha: CommitSha, *, submodules: Sequence[Submodule] = (), lfs: bool = False
+    ) -> AsyncIterator[bytes]:
+        """A tar stream of the tree, with the commit id in its global pax header. Needs `fetch` before.
+
+        With submodules in their places, and with `lfs` the content of LFS files. Later members replace earlier ones.
+        """
         ...
 
 
@@ -133,14 +165,22 @@ class Hub(Protocol):
 class Images(Protocol):
     """The registry API, without a container engine."""
 
-    async def confirm(self, image: ImageRef) -> None:
-        """Returns when the registry has exactly this digest.
+    async def confirm(
+        self, image: ImageRef, *, locked: LockedImage | None = None, login: RegistryLogin | None = None
+    ) -> SeenImage:
+        """The registry has exactly this digest, and shows it to that login.
 
-        Raises: PinNotFound (no such manifest, or no access), RegistryUnavailable; RegistrySilent when nobody answered.
+        `locked`: the entry that pins it, which may know its platforms; otherwise they are asked for. Where its tag
+        points to now is asked for beside, in one request.
+
+        Without a login: to whom the bot is at that registry. Nothing that another login may read is remembered.
+
+        Raises: PinNotFound (no such manifest, no access, or a login that is refused), RegistryUnavailable;
+        RegistrySilent when nobody answered.
         """
         ...
 
-    async def pin(self, name: str, tag: str) -> ImagePin:
+    async def pin(self, name: str, tag: str, *, login: RegistryLogin | None = None) -> ImagePin:
         """What the tag of `ghcr.io/org/app` points to now, hashed from the bytes that came.
 
         Attestations, which no engine runs, are not among its platforms. Engines take the first of two manifests for

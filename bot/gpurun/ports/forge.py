@@ -8,6 +8,7 @@ from typing import Protocol
 
 from gpurun.domain.forge import ChangedFiles, Check, Comment, GitSource, Permission, PullRequest, RepoFile, RepoRef
 from gpurun.domain.ids import BranchName, CommitSha
+from gpurun.domain.source import Gitlink
 
 
 class Forge(Protocol):
@@ -50,6 +51,14 @@ class Forge(Protocol):
 
     async def git_source(self, repo: RepoRef) -> GitSource:
         """Where git fetches from, with a fresh credential."""
+        ...
+
+    async def submodule_source(self, repo: RepoRef, link: Gitlink, *, reader: str) -> GitSource:
+        """Where git fetches a submodule from; its `url` holds no credential and is the name of its mirror.
+
+        Asked anew each time: a private one is only for a `reader` who may read it, with a credential for it alone.
+        Raises: PinNotFound (a place that nothing is fetched from, or nobody there, or not for that reader).
+        """
         ...
 
     async def react(self, repo: RepoRef, comment_id: int, content: str) -> int:

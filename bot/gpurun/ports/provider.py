@@ -83,8 +83,22 @@ class Prepares(Protocol):
 class HasImages(Protocol):
     """Power: images stay where the job will run."""
 
-    async def has_image(self, image: ImageRef) -> bool:
-        """That digest of that repository is there now.
+    async def platform_of(self, image: ImageRef) -> str | None:
+        """That digest of that repository is there now, for this platform (`linux/amd64`; empty: it does not say).
+
+        None: it is not there.
+
+        Raises: ProviderRefused, ProviderUnavailable.
+        """
+        ...
+
+
+@runtime_checkable
+class SaysPlatform(Protocol):
+    """Power: it knows before anything is rented what its machines run."""
+
+    async def platform(self) -> str:
+        """`linux/amd64`; empty when that depends on the offer. May be cached.
 
         Raises: ProviderRefused, ProviderUnavailable.
         """

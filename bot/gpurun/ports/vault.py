@@ -7,6 +7,8 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Protocol
 
+from pydantic import SecretStr
+
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.secret import GivenSecret, KeptSecret, Sealed
 
@@ -29,6 +31,14 @@ class Vault(Protocol):
 
         The versions in it belong to the attempt once `SecretRows.hand_out` has said so in the transaction
         of the claim. Raises: SecretUnavailable.
+        """
+        ...
+
+    async def own_use(self, repo: RepoRef, name: str) -> SecretStr | None:
+        """A secret that the bot itself uses for that repository, such as a login, and gives to no attempt. It is
+        registered as the bot's own, and from now on that repository's: another one that takes its name gets nothing.
+
+        None where nobody keeps secrets, and none was given. Raises: SecretUnavailable.
         """
         ...
 
@@ -68,6 +78,10 @@ class SecretRows(Protocol):
         """A fact, once the attempt's answer may hold them. False when a version is not there any more, or belongs to
         another repository: nothing was written, look again.
         """
+        ...
+
+    def claim_secret(self, version: str, *, repo_id: int) -> bool:
+        """A fact: the version is of that repository. False when it is not there any more, or of another one."""
         ...
 
     def sealed_otherwise(self, key_id: str, *, after: str, limit: int) -> tuple[KeptSecret, ...]:

@@ -140,7 +140,7 @@ def next_command(facts: RunFacts) -> str:
             return f"To run it again, write {again}."
         case Verdict.REFUSED if run.pins.starter:
             return f"Add the file, push, then write {again}."
-        case Verdict.REFUSED if run.reason in ("config", "hardware", "policy"):
+        case Verdict.REFUSED if run.reason in ("config", "hardware", "platform", "policy"):
             return f"Correct the file, push, then write {again}."
         case _:
             return f"To try again, write {again}. {code('/gpurun help')} shows all commands."

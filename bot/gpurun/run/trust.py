@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpurun.domain.run import Run
 
-NO_SECRETS = "Code that somebody else had to approve gets no secrets, and the job names some."
+NO_SECRETS = "Code that somebody else had to approve gets no secrets, and the job or its image needs some."
 
 
 def may_hold_secrets(run: Run) -> bool:

@@ -109,7 +109,14 @@ class Rest:
         pull = repo.pulls.get(request.path_params["number"])
         if pull is None:
             raise not_found()
-        return JSONResponse(payloads.pull(self._github, pull))
+        answer = payloads.pull(self._github, pull)
+        if pull.state == "open" and pull.merges:
+            base = repo.git.resolve(f"refs/heads/{pull.base_branch}")
+            merge = await asyncio.to_thread(repo.git.merged, base, pull.head_sha, at=pull.created_at)
+            answer |= {"mergeable": merge is not None, "merge_commit_sha": merge}
+            if merge:
+                repo.git.set_ref(f"refs/pull/{pull.number}/merge", merge)
+        return JSONResponse(answer)
 
     async def pull_files(self, request: Request) -> Response:
         repo = self._repo(request, PULLS_READ)

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tests.fakes.github import access
+from tests.fakes.github import access, lfs_http
 from tests.fakes.github.answers import Refusal
 from tests.fakes.github.gitrepo import ENVIRONMENT
 
@@ -34,6 +34,7 @@ def routes(github: FakeGitHub) -> list[Route]:
     return [
         Route("/{owner}/{repo}.git/info/refs", refs, methods=["GET"]),
         Route("/{owner}/{repo}.git/git-upload-pack", upload_pack, methods=["POST"]),
+        *lfs_http.routes(github),
     ]
 
 

@@ -141,6 +141,16 @@ class GitRepo:
             at += 3 if moved else 2
         return sorted(found, key=lambda change: change.path)
 
+    def merged(self, base: str, head: str, *, at: datetime) -> str | None:
+        """A merge commit of both, which no ref holds; None for a conflict."""
+        try:
+            tree = self.run("merge-tree", "--write-tree", base, head).decode().split()[0]
+        except subprocess.CalledProcessError:
+            return None
+        who = f"GitHub <noreply@github.example> {int(at.timestamp())} +0000"
+        text = f"tree {tree}\nparent {base}\nparent {head}\nauthor {who}\ncommitter {who}\n\nMerge {head} into {base}\n"
+        return self.run("hash-object", "-t", "commit", "-w", "--stdin", stdin=text.encode()).decode().strip()
+
     def blob(self, sha: str) -> bytes | None:
         """None when there is no such blob."""
         try:

@@ -57,6 +57,10 @@ class Repo:
     checks: dict[int, CheckRun] = field(default_factory=dict)
     number: int = 0
     """Of the last issue or pull request."""
+    lfs: dict[str, bytes] = field(default_factory=dict)
+    """Contents by their SHA-256; one may hold other bytes than its name says."""
+    lfs_host: str = ""
+    """Where contents are downloaded; empty for the site itself."""
 
     def grant(self, login: str, role: Role) -> None:
         """`write` and more may start runs."""
@@ -103,6 +107,8 @@ class Pull(Issue):
     base_branch: str = "main"
     base_sha: str = ""
     draft: bool = False
+    merges: bool = True
+    """False: GitHub has not found out yet whether it can be merged."""
     merged_at: datetime | None = None
 
 

@@ -69,6 +69,7 @@ class FakeBot:
         self.source = ""
         self.workdir = ""
         self.source_tar = b""
+        self.git_tar = b""
         self.models: list[Model] = []
         self.weights = ""
         self.env: list[str] = []
@@ -177,6 +178,7 @@ class FakeBot:
             ("max_duration_s", self.max_duration_s),
             ("log_quota", self.log_quota),
             ("source", self.source),
+            *([("git", 1)] if self.git_tar else []),
             ("setup", self.setup),
             ("workdir", self.workdir),
             ("run", self.run),
@@ -356,7 +358,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif kind == "masks":
             self.answer(200, bot.common(*(("mask", needle) for needle in (*bot.mask, *bot.later))))
         elif kind == "source":
-            self.answer_chunked(bot.source_tar)
+            self.answer_chunked(bot.git_tar if rest else bot.source_tar)
         elif kind == "models":
             self.model_file(bot, rest)
         elif kind == "artifacts":

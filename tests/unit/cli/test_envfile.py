@@ -142,3 +142,11 @@ async def test_one_that_is_committed_is_none(checkout):
     forge = LocalForge(folder)
     assert (await forge.checkout_state()).dirty == (".env",)
     assert names_in(folder, await forge.snapshot()) == [".env"]
+
+
+def test_what_is_optional_is_taken_when_it_is_there(tmp_path):
+    file = tmp_path / ".env"
+    assert given_secrets("smoke", (), file, must_exist=False, optional=("LOGIN",)).values == {}
+    file.write_text("LOGIN=a-long-word\nOTHER=x\n")
+    given = given_secrets("smoke", (), file, must_exist=False, optional=("LOGIN",))
+    assert (given.values["LOGIN"].get_secret_value(), given.ignored) == ("a-long-word", 1)

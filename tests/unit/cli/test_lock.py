@@ -412,7 +412,7 @@ class Registry:
     def __init__(self) -> None:
         self.now = self.most = self.asked = 0
 
-    async def pin(self, name: str, tag: str) -> ImagePin:
+    async def pin(self, name: str, tag: str, *, login: object = None) -> ImagePin:
         self.now, self.asked = self.now + 1, self.asked + 1
         self.most = max(self.most, self.now)
         for _ in range(50):  # turns for everybody who may ask meanwhile
@@ -424,7 +424,7 @@ class Registry:
 async def test_names_are_looked_up_some_at_a_time(clock):
     registry = Registry()
     names = [ImageTag(f"localhost/org/n{number}:1") for number in range(3 * PARALLEL)]
-    answers = await _look_up(names, Sources(hub=None, images=registry, clock=clock))
+    answers = await _look_up(names, {}, Sources(hub=None, images=registry, clock=clock))
     assert (registry.most, registry.asked) == (PARALLEL, len(names))
     assert 1 < PARALLEL < len(names)
     assert (list(map(str, sorted(answers.found))), answers.failed) == (sorted(map(str, names)), {})
@@ -460,3 +460,27 @@ def test_b084_a_short_id_that_the_hub_does_not_know_is_refused(place, registry, 
     place(ONE.replace("id: acme/tiny", "id: acme/tiny, revision: 9c41ab07"))
     assert lock() == 2
     assert "acme/tiny has no commit that starts with 9c41ab07, or more than one." in capsys.readouterr().err
+
+
+PRIVATE = """\
+version: 1
+jobs:
+  other: {{image: "{app}:1.2", run: "true"}}
+  smoke: {{image: "{app}:1.2", run: "true", registry: {{username: ci, password: REGISTRY_TOKEN}}}}
+"""
+
+
+def test_a_private_image_is_asked_for_with_the_login_of_a_job_that_names_one(place, registry, capsys):
+    registry.push("org/app", "1.2")
+    registry.login = "ci:s3cret-word"
+    lock_file = place(PRIVATE)
+    assert lock() == 2
+    assert "without a login" in capsys.readouterr().err
+    lock_file.with_name(".env").write_text("OTHER=x\nREGISTRY_TOKEN=wrong-word\n")
+    assert lock() == 2
+    told = capsys.readouterr().err
+    assert "or the login of 'ci' may not read it" in told
+    assert "wrong-word" not in told
+    lock_file.with_name(".env").write_text("REGISTRY_TOKEN=s3cret-word\n")
+    assert lock() == 0
+    assert "s3cret-word" not in lock_file.read_text() + capsys.readouterr().out

@@ -244,7 +244,7 @@ def test_a_commit_that_a_run_would_refuse_is_refused(here, capsys):
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 12345678\n"
     here({".gpurun.yml": PINNED, ".gitattributes": "*.bin filter=lfs\n", "w.bin": pointer})
     assert plan("smoke") == 2
-    assert "holds files of git LFS ('w.bin'), which gpurun does not fetch" in capsys.readouterr().err
+    assert "holds files of git LFS ('w.bin'), and the job does not say what to do" in capsys.readouterr().err
     here({".gpurun.yml": PINNED + "    checkout: {lfs: skip}\n"})
     assert plan("smoke") == 0
 

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from gpurun.command.grammar import TABLE, help_text, render
 from gpurun.command.parse import parse, suggest
-from gpurun.domain.command import RESERVED_WORDS, Cancel, Command, Help, RunJob
+from gpurun.domain.command import Cancel, Command, Help, RunJob
+from gpurun.domain.command_words import RESERVED_WORDS
 from gpurun.domain.errors import CommandError
 from gpurun.domain.folder import typed_folder
 

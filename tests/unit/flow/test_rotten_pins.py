@@ -12,6 +12,8 @@ from gpurun.domain.lock import ImagePin, Lock, LockedFile, LockedImage, LockedMo
 from gpurun.domain.plan import ModelFile
 from gpurun.domain.run import Verdict
 from gpurun.plan.lock import LOCK_NAME, lock_upgraded, write_lock
+from gpurun.report.comment import render_comment
+from gpurun.report.facts import RunFacts
 from tests.fakes.parts import SourceOnlyForge
 from tests.fakes.world import World
 
@@ -70,6 +72,26 @@ async def test_while_the_pins_hold_the_lock_is_what_runs(world):
     run = await world.expect(Verdict.PASSED, "exit")
     assert run.plan.image == IMAGE
     assert [model.revision for model in run.plan.models] == [REVISION]
+
+
+async def test_b102_a_tag_that_was_pushed_again_changes_no_run_and_is_told(world):
+    world.images.tags[str(TAG)] = ImagePin(digest=f"sha256:{'b' * 64}")
+    await world.start(config_text=CONFIG)
+    await world.run_for(seconds=30)
+    run = await world.expect(Verdict.PASSED, "exit")
+    assert run.plan.image == IMAGE
+    assert run.notes == (
+        f"{TAG} points to sha256:bbbbbbbbbbbb now; this run used the lock's sha256:aaaaaaaaaaaa of 2026-11-01. "
+        + UPGRADE,
+    )
+    assert "points to sha256:bbbbbbbbbbbb now" in render_comment(RunFacts(run=run, now=world.clock.now()))
+
+
+async def test_a_tag_that_did_not_move_is_not_told(world):
+    world.images.tags[str(TAG)] = ImagePin(digest=f"sha256:{'a' * 64}")
+    await world.start(config_text=CONFIG)
+    await world.run_for(seconds=30)
+    assert (await world.expect(Verdict.PASSED, "exit")).notes == ()
 
 
 async def test_a_digest_that_was_deleted(world):

@@ -208,5 +208,5 @@ class KeepingCloud(MountingCloud):
     pulls: int = 0
     has_it: bool = True
 
-    async def has_image(self, image: ImageRef) -> bool:
-        return self.has_it
+    async def platform_of(self, image: ImageRef) -> str | None:
+        return "linux/amd64" if self.has_it else None

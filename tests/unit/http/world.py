@@ -19,6 +19,7 @@ from gpurun.domain.ids import CommitSha, ImageRef, JobName, RepoName, Revision, 
 from gpurun.domain.offer import Offer
 from gpurun.domain.plan import ModelFile, ModelPin, Plan
 from gpurun.domain.run import Attempt, AttemptState, Run, RunState
+from gpurun.domain.source import Fetched, GitTag
 from gpurun.http.maskers import Maskers
 from gpurun.http.services import HttpServices
 from gpurun.http.webhook import sign
@@ -81,10 +82,22 @@ class TarGit:
     broken: Transient | PinNotFound | None = None
     asked: list[tuple[str, str]] = field(default_factory=list)
 
-    async def fetch(self, source: object, repo: str, sha: str, *, skip: object = ()) -> TreeSha:
+    async def fetch(
+        self, source: object, repo: str, sha: str, *, skip: object = (), get: object = (), merge_of: object = None
+    ) -> Fetched:
         raise AssertionError("nothing is fetched while an agent waits")
 
-    async def archive(self, repo: str, sha: str) -> AsyncIterator[bytes]:
+    async def fetch_lfs(self, source: object, repo: str, sha: str) -> None:
+        raise AssertionError("nothing is fetched while an agent waits")
+
+    async def fetch_history(self, source: object, repo: str, sha: str) -> tuple[GitTag, ...]:
+        raise AssertionError("nothing is fetched while an agent waits")
+
+    async def git_folder(self, repo: str, sha: str, tags: object, *, lfs: bool = False) -> AsyncIterator[bytes]:
+        self.asked.append((f"{repo}/.git", sha))
+        yield b"a git folder"
+
+    async def archive(self, repo: str, sha: str, *, submodules: object = (), lfs: bool = False) -> AsyncIterator[bytes]:
         self.asked.append((repo, sha))
         for piece in self.pieces:
             yield piece

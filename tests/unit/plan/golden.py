@@ -16,6 +16,7 @@ from gpurun.domain.ids import CommitSha, HubRef, ImageTag, JobName, RepoName, Re
 from gpurun.domain.lock import ImagePin, Lock, LockedImage, LockedModel
 from gpurun.domain.plan import ModelFile, Plan
 from gpurun.domain.run import Pins
+from gpurun.domain.source import Gitlink, GitTag
 from gpurun.plan.digest import canonical, digest, result_key
 from gpurun.plan.load import load
 from gpurun.plan.lock import pinned
@@ -68,6 +69,9 @@ class Case:
     folder: str = ""
     files: tuple[ModelFile, ...] = FILES
     """Of each model."""
+    links: tuple[Gitlink, ...] = ()
+    lfs: bool = False
+    tags: tuple[GitTag, ...] = ()
 
 
 def planned(case: Case) -> Plan:
@@ -77,12 +81,19 @@ def planned(case: Case) -> Plan:
         spec.with_files(tuple(file for file in case.files if spec.wants(file.path)))
         for spec in pinned(job, LOCK).models
     )
-    pins = Pins(tree=TREE, lock=LOCK, image_confirmed=True, models=models)
+    pins = Pins(tree=TREE, lock=LOCK, image_confirmed=True, models=models, links=case.links, lfs=case.lfs)
+    pins = replace(pins, tags=case.tags)
     return build(repo=case.repo, sha=COMMIT, job_name=JobName(case.job), job=job, pins=pins, folder=case.folder)
 
 
 def _with(*lines: str) -> Case:
     return Case(text=LEAST + "".join(f"    {line}\n" for line in lines))
+
+
+def _link(path: str, commit: str) -> Gitlink:
+    return Gitlink(
+        path=path, name=path, url="../x", commit=CommitSha(commit), source=f"https://github.com/org/{commit}"
+    )
 
 
 _TWICE = (
@@ -139,6 +150,17 @@ CASES = {
     "model-of-odd-files": replace(_with(_MODEL), files=ODD_FILES),
     "model-of-some-files": replace(_with(_SOME_FILES), files=(*FILES, *ODD_FILES)),
     "datasets": _with(_DATASETS),
+    # source
+    "submodules-and-lfs": replace(
+        _with("checkout: {submodules: fetch, lfs: fetch}"),
+        lfs=True,
+        links=(_link("vendor/größe", "2" * 40), _link("a", "1" * 40), _link("vendor/größe/in", "3" * 40)),
+    ),
+    "git": replace(
+        _with("checkout: {git: true}"),
+        tags=(GitTag(name="größe", object=CommitSha("4" * 40), commit=COMMIT),),
+    ),
+    "git-without-tags": _with("checkout: {git: true}"),
     # the rest
     "artifacts": _with("artifacts: ['out/**', 'größe/*.json', out/a b, '*', 'out/**']"),
     "defaults": Case(

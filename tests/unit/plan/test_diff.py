@@ -8,6 +8,7 @@ import pytest
 
 from gpurun.domain.ids import CommitSha, ImageRef, JobName, RepoName, Revision, TreeSha
 from gpurun.domain.plan import ModelFile, ModelPin, Plan, Resources
+from gpurun.domain.source import GitTag, Submodule
 from gpurun.plan.diff import Change, Group, changes, needs_files
 
 OLD, NEW = Revision("1" * 40), Revision("2" * 40)
@@ -75,6 +76,10 @@ def test_every_field_of_a_plan_is_compared():
         "resources": Resources(),
         "max_duration_s": 1,
         "artifacts": (),
+        "submodules": (Submodule(path="a", url="", commit=CommitSha("1" * 40)),),
+        "lfs": True,
+        "git": True,
+        "tags": (GitTag(name="v1", object=CommitSha("1" * 40), commit=CommitSha("1" * 40)),),
     }
     assert set(others) | {"repo", "commit", "tree", "job"} == {field.name for field in fields(Plan)}
     assert [name for name, value in others.items() if not told(**{name: value})] == []

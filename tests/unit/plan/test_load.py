@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from gpurun.domain.command import RESERVED_WORDS
+from gpurun.domain.command_words import RESERVED_WORDS
 from gpurun.domain.config import PLANNED_KEYS, Config
 from gpurun.domain.errors import ConfigError, NotInThisVersion
-from gpurun.domain.forge import NotFetched
+from gpurun.domain.forge import Extra
 from gpurun.domain.plan import Resources
 from gpurun.plan.faults import MAX_FAULTS
 from gpurun.plan.load import check, explain, job_names, load, policy_of, resources_line
@@ -217,6 +217,7 @@ def test_b052_one_byte_order_mark_and_any_line_ends_are_fine(file):
         ("version: 1\njobs: [a]\n", "2:7 `jobs` must hold keys and values"),
         ("version: 1\njobs: {smoke: x}\n", "2:15 `jobs.smoke` must hold keys and values"),
         ("version: 2\njobs: {a: {}}\n", "1:10 `version`: this version of gpurun reads `version: 1`"),
+        ("version: [1]\njobs: {a: {}}\n", "1:10 `version`: this version of gpurun reads `version: 1`"),
         ("version: 1.0\njobs: {a: {}}\n", "1:10 `version`: this version of gpurun reads `version: 1`"),
         ("version: 1\njobs:\n  smoke: {run: x}\n", "3:3 `jobs.smoke` has no `image` | Write `image: name:tag`, and"),
         ("version: 1\njobs:\n  smoke: {}\n", "3:3 `jobs.smoke` has no `image`"),
@@ -279,6 +280,10 @@ def test_b052_one_byte_order_mark_and_any_line_ends_are_fine(file):
         (HEAD + "    artifacts: [../x]\n", "6:17 `jobs.smoke.artifacts[0]`: '../x' is no path under the work folder"),
         (HEAD + "    artifacts: [/etc/passwd]\n", "'/etc/passwd' is no path under the work folder"),
         (HEAD + f"    artifacts: [{', '.join('abc' for _ in range(51))}]\n", "has more than 50 items"),
+        (
+            HEAD + f"    artifacts: [{', '.join('../x' for _ in range(51))}]\n",
+            "6:16 `jobs.smoke.artifacts` has more than 50 items | Remove some.",
+        ),
         (HEAD + "    env: {1: a}\n", "6:11 '1' cannot be the name of a variable"),
         (HEAD + "    env: {'A=B': a}\n", "'A=B' cannot be the name of a variable"),
         (HEAD + '    env: {"A\\nB": a}\n', "'A\\nB' cannot be the name of a variable"),
@@ -367,7 +372,30 @@ def test_the_first_faults_are_told_and_that_there_are_more(n, last):
     assert [fault.message.partition(" fault")[0] for fault in faults[MAX_FAULTS:]] == ([last] if last else [])
 
 
-def test_a_key_called_as_pydantic_calls_keys_is_an_unknown_key():
+def test_the_topmost_faults_are_told_whatever_stands_below_them():
+    keys = "".join(f"      1{number}: x\n" for number in range(900))
+    faults = check(f"version: 1\njobs:\n  smoke:\n    env:\n{keys}    comand: x\n    artifacts: [../x, ~]\n")
+    assert isinstance(faults, tuple)
+    assert [fault.line for fault in faults] == list(range(5, 5 + MAX_FAULTS + 1))
+    assert "at least 350 more" in faults[-1].message
+
+
+def test_a_list_of_bad_items_is_not_called_empty():
+    faults = check(HEAD + "policy: {secrets: {A: {jobs: [Smoke, run]}}}\n")
+    assert isinstance(faults, tuple)
+    assert [f"{fault.line}:{fault.column}" for fault in faults] == ["6:31", "6:38"]
+
+
+def test_what_defaults_and_a_job_say_together_is_looked_at_in_the_job():
+    defaults = "version: 1\ndefaults: {secrets: [A]}\njobs:\n"
+    assert refused(defaults + f"  one: {{image: '{IMAGE}', run: x, env: {{A: '1'}}}}\n").startswith(
+        "4:8 `jobs.one.secrets`: A stands under `env` too"
+    )
+    other = f"version: 1\ndefaults: {{env: {{A: '1'}}}}\njobs:\n  one: {{image: '{IMAGE}', run: x, secrets: [A]}}\n"
+    assert "`jobs.one.secrets`: A stands under `env` too" in refused(other)
+
+
+def test_a_key_in_brackets_is_an_unknown_key():
     assert refused(f"'[key]': 1\n{HEAD}").startswith("1:1 unknown key `[key]`")
     assert refused(HEAD + "    '[key]': 1\n").startswith("6:5 unknown key `[key]`")
 
@@ -397,8 +425,8 @@ def test_explain_quotes_the_line_with_a_caret():
 .gpurun.yml:6:5: unknown key `comand`; did you mean `run`?
 6 |     comand: x
   |     ^
-Allowed here: `kind`, `trigger`, `image`, `setup`, `run`, `workdir`, `env`, `secrets`, `models`, `datasets`, \
-`resources`, `providers`, `limits`, `retry`, `checkout`, `artifacts`.\
+Allowed here: `kind`, `trigger`, `image`, `registry`, `setup`, `run`, `workdir`, `env`, `secrets`, `models`, \
+`datasets`, `resources`, `providers`, `limits`, `retry`, `checkout`, `artifacts`.\
 """
     )
 
@@ -707,14 +735,15 @@ def test_b105_a_size_of_shared_memory_that_is_none_says_how_to_write_one(text):
 
 def test_b108_what_a_job_does_without_is_written_and_nothing_else_is_taken():
     assert job().skipped() == frozenset()
-    assert job("    checkout: {lfs: skip}\n").skipped() == {NotFetched.LFS}
+    assert job("    checkout: {lfs: skip}\n").skipped() == {Extra.LFS}
     both = load(HEAD + "defaults: {checkout: {submodules: skip}}\n" + "").jobs["smoke"]
-    assert both.skipped() == {NotFetched.SUBMODULES}
+    assert both.skipped() == {Extra.SUBMODULES}
     assert load(HEAD + "    checkout: {lfs: skip}\ndefaults: {checkout: {submodules: skip}}\n").jobs[
         "smoke"
-    ].skipped() == set(NotFetched)
-    assert "'fetch' is not in this version" in refused(HEAD + "    checkout: {lfs: fetch}\n")
-    assert "'false' is no answer here | Write skip" in refused(HEAD + "    checkout: {submodules: false}\n")
+    ].skipped() == set(Extra)
+    assert job("    checkout: {lfs: fetch}\n").fetched() == {Extra.LFS}
+    assert job("    checkout: {lfs: fetch, submodules: skip}\n").skipped() == {Extra.SUBMODULES}
+    assert "'false' is no answer here | Write fetch or skip" in refused(HEAD + "    checkout: {submodules: false}\n")
     assert "6:16 unknown key `lsf`; did you mean `lfs`?" in refused(HEAD + "    checkout: {lsf: skip}\n")
 
 
@@ -751,6 +780,9 @@ def test_a_policy_counts_whatever_else_is_wrong_with_its_file():
     with pytest.raises(ConfigError, match="unknown key `imags`; did you mean `images`") as caught:
         policy_of("version: 1\npolicy:\n  imags: [a]\n")
     assert caught.value.line == 3
+    for nothing in ("policy:\n", "policy: {images: ~}\n", "policy:\n  max:\n    gpus:\n"):
+        with pytest.raises(ConfigError, match="has no value"):
+            policy_of(nothing)
     for broken in ("policy: [", "policy: 1\n", "policy:\n  images: a\n", "# nothing\n"):
         with pytest.raises(ConfigError):
             policy_of(broken)
@@ -760,3 +792,36 @@ def test_the_first_fault_knows_the_others():
     with pytest.raises(ConfigError) as caught:
         load(HEAD + "    comand: x\n    kind: y\n")
     assert [fault.line for fault in caught.value.others] == [7]
+
+
+@pytest.mark.parametrize("username", ["ci", "$oauthtoken", "org+robot", "AWS", "42"])
+def test_the_login_of_a_registry(username):
+    read = load(HEAD + f"    registry: {{username: {username}, password: TOKEN}}\n").jobs["smoke"]
+    assert read.registry is not None
+    assert (read.registry.username, read.registry.password) == (username, "TOKEN")
+    assert read.all_secrets == ("TOKEN",)
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ("{username: 'a b', password: TOKEN}", "'a b' is no user of a registry"),
+        ("{username: 'a:b', password: TOKEN}", "'a:b' is no user of a registry"),
+        ("{username: ci, password: not a name}", "cannot be the name of a secret"),
+        ("{username: ci}", "password"),
+        ("{password: TOKEN}", "username"),
+        ("{username: ci, password: TOKEN, host: ghcr.io}", "unknown key"),
+        ("TOKEN", "registry"),
+    ],
+)
+def test_odd_logins_are_refused(keys, told):
+    assert told in refused(HEAD + f"    registry: {keys}\n")
+
+
+def test_the_login_of_a_job_replaces_that_of_the_defaults():
+    defaults = "defaults: {registry: {username: one, password: ONE}}\n"
+    both = load(defaults + HEAD + "    registry: {username: two, password: TWO}\n").jobs["smoke"]
+    assert both.registry == load(HEAD + "    registry: {username: two, password: TWO}\n").jobs["smoke"].registry
+    only = load(defaults + HEAD).jobs["smoke"]
+    assert only.registry is not None
+    assert only.registry.password == "ONE"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
 
 from gpurun.domain.config import KINDS, JobKeys, ModelKeys
 from gpurun.domain.errors import ConfigError
 from gpurun.domain.ids import JobName
+from gpurun.domain.part import Part
 from gpurun.domain.quantity import duration_s, size_mib, written_duration, written_size
 from gpurun.plan.load import load
 from gpurun.plan.origin import Setting, Source, settings_of
@@ -85,12 +85,12 @@ def test_a_kind_is_a_preset_of_limits_and_retries(kind):
 
 
 def test_every_key_is_there_even_when_nothing_is_written():
-    def names(model: type[BaseModel], prefix: str = "") -> set[str]:
-        below = {f"{prefix}{name}": field.annotation for name, field in model.model_fields.items()}
+    def names(model: type[Part], prefix: str = "") -> set[str]:
+        below = {f"{prefix}{name}": key.form for name, key in model.KEYS.items()}
         return {
             inner
-            for name, kind in below.items()
-            for inner in (names(kind, f"{name}.") if isinstance(kind, type) and issubclass(kind, BaseModel) else {name})
+            for name, form in below.items()
+            for inner in (names(form, f"{name}.") if isinstance(form, type) else {name})
         }
 
     least = "version: 1\njobs: {smoke: {image: 'a:1', run: ls}}\n"

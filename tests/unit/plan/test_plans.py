@@ -12,6 +12,7 @@ from gpurun.domain.ids import CommitSha, JobName, RepoName, TreeSha
 from gpurun.domain.lock import Lock
 from gpurun.domain.plan import ModelPin, Plan, Resources
 from gpurun.domain.run import Pins
+from gpurun.domain.source import Submodule
 from gpurun.plan.digest import canonical, digest, result_key
 from gpurun.plan.load import load
 from gpurun.plan.lock import pinned
@@ -114,6 +115,9 @@ def changed(**fields):
         changed(resources=replace(GOLDEN["full"].resources, cpus=0.25)),
         changed(max_duration_s=60),
         changed(artifacts=()),
+        changed(submodules=(Submodule(path="a", url="", commit=COMMIT),)),
+        changed(lfs=True),
+        changed(git=True),
     ],
 )
 def test_everything_that_decides_the_result_is_in_both_digests(other):
@@ -194,3 +198,9 @@ def test_the_file_lists_of_a_job_are_short_enough_for_a_row_and_for_the_agent():
     fits = tuple(replace(model, files=many[:4_000]) for model in models)
     told = sum(len(f"0\0{f.size}\0{f.sha256}\0{f.etag}\0{f.path}") for m in plan(FULL, fits).models for f in m.files)
     assert told < MAX_LISTED_BYTES
+
+
+def test_who_reads_the_image_is_no_part_of_a_plan():
+    """As with the provider: the bytes are the same."""
+    text = LEAST + "    registry: {username: ci, password: REGISTRY_TOKEN}\n"
+    assert plan(text) == GOLDEN["least"]

@@ -5,25 +5,30 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import fcntl
+import hashlib
 import os
 import re
 from collections import defaultdict
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from gpurun.adapters.git.archive import BLOCK, END, file_head, members
+from gpurun.adapters.git.lfs import LfsStore
 from gpurun.adapters.git.look import MAX_LISTED_BYTES, look_at
-from gpurun.adapters.git.missing import find_missing, require_whole
+from gpurun.adapters.git.missing import LfsFile, other_parent, read_commit, summarise
 from gpurun.adapters.git.process import PIECE_BYTES, Ended, end, isolated_environment, run_git, start_git
+from gpurun.adapters.git.turns import only_writer
 from gpurun.domain.errors import PinNotFound, SourceUnavailable
-from gpurun.domain.forge import GitSource, NotFetched
+from gpurun.domain.forge import Extra, GitSource
 from gpurun.domain.ids import CommitSha, RepoName, TreeSha
 from gpurun.domain.repository import RepoFacts
+from gpurun.domain.source import MAX_SOURCE_BYTES, Fetched, ModuleUrl, Submodule
 
 # The archive is the tree, byte for byte: no attribute of the tree may drop, rewrite or convert a file.
 # `info/attributes` outranks every `.gitattributes`; `git archive` reads both.
-_ATTRIBUTES = "* -export-ignore -export-subst -text -eol -crlf -ident -filter -working-tree-encoding\n"
+ATTRIBUTES = "* -export-ignore -export-subst -text -eol -crlf -ident -filter -working-tree-encoding\n"
 
 _CONFIG = (
     ("core.hooksPath", os.devnull),
@@ -45,12 +50,19 @@ _CONFIG = (
 
 # For a folder as source: commits that no ref reaches, in a checkout of another user. Variables do not get there
 # (git clears GIT_CONFIG_* before it starts a local upload-pack), an option of the started program does.
-_LOCAL_UPLOAD_PACK = "git -c uploadpack.allowAnySHA1InWant=true -c 'safe.directory=*' upload-pack"
+LOCAL_UPLOAD_PACK = (
+    "git -c uploadpack.allowAnySHA1InWant=true -c uploadpack.allowFilter=true -c 'safe.directory=*' upload-pack"
+)
 
 _NO_SUCH_COMMIT = ("not our ref", "unadvertised object", "couldn't find remote ref", "no such remote ref")
+_CLOSED = ("not found", "Authentication failed", "could not read Username", "returned error: 403")
+"""What git and GitHub say of a repository that this credential does not open."""
 _REFUSED_OBJECTS = ("fsck error", "in packed object")
 _LOCAL_TIMEOUT_S = 30.0
+_REMOTE = "source"
 _MAX_PACKS = 50
+_MAX_ARCHIVE_BYTES = MAX_SOURCE_BYTES + 64 * 1024 * 1024
+"""Folders, and the padding at its end, were not counted."""
 
 
 class GitMirrors:
@@ -58,7 +70,8 @@ class GitMirrors:
 
     `fetch_timeout_s` bounds one fetch over the network, `idle_timeout_s` the silence of `git archive`.
     `extra_environment` is for what the network needs (`https_proxy`, `GIT_SSL_CAINFO`).
-    Fetched commits are held by `refs/gpurun/<sha>`; submodules and LFS content are not fetched.
+    Fetched commits are held by `refs/gpurun/<sha>`. A submodule's mirror is `<folder>/.modules/<hash>.git`; of
+    LFS files lies beside the objects of its repository.
     """
 
     def __init__(
@@ -74,22 +87,52 @@ class GitMirrors:
         self._idle_timeout_s = idle_timeout_s
         self._extra = dict(extra_environment or {})
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._stores: dict[Path, LfsStore] = {}
 
     async def fetch(
-        self, source: GitSource, repo: RepoName, sha: CommitSha, *, skip: Collection[NotFetched] = ()
-    ) -> TreeSha:
+        self,
+        source: GitSource,
+        repo: RepoName | ModuleUrl,
+        sha: CommitSha,
+        *,
+        skip: Collection[Extra] = (),
+        get: Collection[Extra] = (),
+        merge_of: CommitSha | None = None,
+    ) -> Fetched:
         mirror = self._mirror(repo)
         tree = await self._fetched(mirror, source, repo, sha)
-        if set(NotFetched) - set(skip):
-            require_whole(await find_missing(partial(self._git, mirror), sha), sha, skip)
-        return tree
+        where = f" of {repo}" if isinstance(repo, ModuleUrl) else ""
+        git = partial(self._git, mirror)
+        base = None if merge_of is None else await other_parent(git, sha, merge_of)
+        return replace(await summarise(git, sha, skip=skip, get=get, tree=tree, where=where), base=base)
 
-    async def _fetched(self, mirror: Path, source: GitSource, repo: RepoName, sha: CommitSha) -> TreeSha:
+    async def fetch_lfs(self, source: GitSource, repo: RepoName | ModuleUrl, sha: CommitSha) -> None:
+        mirror = self._mirror(repo)
+        found = await read_commit(partial(self._git, mirror), sha)
+        given = await self._own_lfs(source) if source.url.startswith("/") else None
+        await self._lfs(mirror).fetch(source, found.lfs, given=given)
+
+    async def _own_lfs(self, source: GitSource) -> Path:
+        """Where a checkout keeps the content of its LFS files."""
+        argv = ("-c", "safe.directory=*", "-C", source.url)
+        told: list[str] = []
+        for words in (("rev-parse", "--git-common-dir"), ("config", "--path", "--get", "lfs.storage")):
+            try:
+                done = await run_git(*argv, *words, environment=self._environment(), timeout_s=_LOCAL_TIMEOUT_S)
+            except TimeoutError as exc:
+                raise SourceUnavailable(f"git in {source.url} took longer than {_LOCAL_TIMEOUT_S:g} s") from exc
+            told.append(os.fsdecode(done.stdout).rstrip("\n") if done.code == 0 else "")
+        return Path(source.url) / told[0] / (told[1] or "lfs") / "objects"
+
+    def _lfs(self, mirror: Path) -> LfsStore:
+        return self._stores.setdefault(mirror, LfsStore(mirror / "gpurun-lfs"))
+
+    async def _fetched(self, mirror: Path, source: GitSource, repo: RepoName | ModuleUrl, sha: CommitSha) -> TreeSha:
         async with self._locks[repo]:
             tree = await self._tree(mirror, sha)
             if tree is not None:
                 return tree
-            with _only_writer(mirror) as lock_fd:
+            with only_writer(mirror) as lock_fd:
                 await self._prepare(mirror)
                 await self._fetch(mirror, source, repo, sha, lock_fd)
                 await self._keep(mirror, repo, sha)
@@ -99,11 +142,52 @@ class GitMirrors:
             raise SourceUnavailable(f"the mirror of {repo} lost commit {sha} right after it was fetched")
         return tree
 
-    async def archive(self, repo: RepoName, sha: CommitSha) -> AsyncIterator[bytes]:
+    async def archive(
+        self, repo: RepoName, sha: CommitSha, *, submodules: Sequence[Submodule] = (), lfs: bool = False
+    ) -> AsyncIterator[bytes]:
         """Pieces of at most 256 KiB. Raises SourceUnavailable, also in the middle, when git fails or falls silent."""
+        whole = self._archived(repo, sha) if not (submodules or lfs) else self._composed(repo, sha, submodules, lfs=lfs)
+        n_bytes = 0
+        async with contextlib.aclosing(whole):
+            async for piece in whole:
+                n_bytes += len(piece)
+                if n_bytes > _MAX_ARCHIVE_BYTES:
+                    raise SourceUnavailable(f"The source of {repo} at {sha} is larger than was counted.")
+                yield piece
+
+    async def _composed(
+        self, repo: RepoName, sha: CommitSha, submodules: Sequence[Submodule], *, lfs: bool
+    ) -> AsyncGenerator[bytes, None]:
+        """Later members take the places of earlier ones: contents those of their pointers."""
+        parts: list[tuple[str, RepoName | ModuleUrl, CommitSha]] = [("", repo, sha)]
+        parts += [(f"{one.path}/", ModuleUrl(one.url), one.commit) for one in submodules]
+        for prefix, where, commit in parts:
+            archived = self._archived(where, commit, prefix=prefix)
+            async with contextlib.aclosing(archived):
+                async for piece in members(archived, inner=bool(prefix)):
+                    yield piece
+        for prefix, where, commit in parts if lfs else ():
+            mirror = self._mirror(where)
+            for file in (await read_commit(partial(self._git, mirror), commit)).lfs:
+                async for piece in self._content(mirror, prefix, file):
+                    yield piece
+        yield END
+
+    async def _content(self, mirror: Path, prefix: str, file: LfsFile) -> AsyncIterator[bytes]:
+        yield file_head(prefix + file.path, file.size, is_program=file.mode == b"100755")
+        async for piece in self._lfs(mirror).open(file):
+            yield piece
+        if padding := -file.size % BLOCK:
+            yield bytes(padding)
+
+    async def _archived(
+        self, repo: RepoName | ModuleUrl, sha: CommitSha, *, prefix: str = ""
+    ) -> AsyncGenerator[bytes, None]:
         mirror = self._mirror(repo)
         process = await start_git(
-            *_in(mirror), "archive", "--format=tar", "--end-of-options", sha, environment=self._environment()
+            *(*_in(mirror), "archive", "--format=tar", *([f"--prefix={prefix}"] if prefix else [])),
+            *("--end-of-options", sha),
+            environment=self._environment(),
         )
         assert process.stdout is not None
         assert process.stderr is not None
@@ -164,15 +248,24 @@ class GitMirrors:
             raise SourceUnavailable(f"a mirror cannot be made in {mirror.parent}: {_last_words(done.stderr)}")
         await asyncio.to_thread(_write_attributes, mirror)
 
-    async def _fetch(self, mirror: Path, source: GitSource, repo: RepoName, sha: CommitSha, lock_fd: int) -> None:
+    async def _fetch(
+        self,
+        mirror: Path,
+        source: GitSource,
+        repo: RepoName | ModuleUrl,
+        sha: CommitSha,
+        lock_fd: int,
+        *,
+        options: Sequence[str] = ("--depth=1",),
+    ) -> None:
         """The objects of one commit are in the mirror afterwards. While a child of git lives, `lock_fd` is locked."""
-        argv = ["fetch", "--quiet", "--depth=1", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"]
+        argv = ["fetch", "--quiet", *options, "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"]
         if source.url.startswith(("/", "file://")):
-            argv.append(f"--upload-pack={_LOCAL_UPLOAD_PACK}")
+            argv.append(f"--upload-pack={LOCAL_UPLOAD_PACK}")
         environment = self._environment(source)
         try:
             done = await run_git(
-                *_in(mirror), *argv, "--", source.url, sha,
+                *_in(mirror), *argv, "--", _REMOTE, sha,
                 environment=environment, timeout_s=self._fetch_timeout_s, pass_fds=(lock_fd,),
             )  # fmt: skip
         except TimeoutError as exc:
@@ -180,7 +273,7 @@ class GitMirrors:
         if done.code != 0:
             raise _fetch_error(done, source, repo, sha)
 
-    async def _keep(self, mirror: Path, repo: RepoName, sha: CommitSha) -> None:
+    async def _keep(self, mirror: Path, repo: RepoName | ModuleUrl, sha: CommitSha) -> None:
         """A ref, so that no clean-up drops the commit. A tag or a tree with that id is refused."""
         kind = await self._git(mirror, "cat-file", "-t", sha)
         if kind.stdout.strip() != b"commit":
@@ -198,20 +291,27 @@ class GitMirrors:
             await run_git(*_in(mirror), *argv, environment=self._environment(), timeout_s=self._fetch_timeout_s)
 
     async def _git(self, mirror: Path, *argv: str, given: bytes = b"") -> Ended:
+        return await self._git_with(mirror, {}, *argv, given=given)
+
+    async def _git_with(self, mirror: Path, extra: Mapping[str, str], *argv: str, given: bytes = b"") -> Ended:
+        environment = {**self._environment(), **extra}
         try:
-            return await run_git(
-                *_in(mirror), *argv, environment=self._environment(), timeout_s=_LOCAL_TIMEOUT_S, given=given
-            )
+            return await run_git(*_in(mirror), *argv, environment=environment, timeout_s=_LOCAL_TIMEOUT_S, given=given)
         except TimeoutError as exc:
             raise SourceUnavailable(f"git {argv[0]} in {mirror} took longer than {_LOCAL_TIMEOUT_S:g} s") from exc
 
     def _environment(self, source: GitSource | None = None) -> dict[str, str]:
         config = list(_CONFIG)
+        if source is not None:
+            # a name, because git keeps that of a remote that it gets only parts from
+            config.append((f"remote.{_REMOTE}.url", source.url))
         if source is not None and source.authorization is not None:
             config.append(("http.extraHeader", f"Authorization: {source.authorization.get_secret_value()}"))
         return isolated_environment(self._folder / ".home", config, self._extra)
 
-    def _mirror(self, repo: RepoName) -> Path:
+    def _mirror(self, repo: RepoName | ModuleUrl) -> Path:
+        if isinstance(repo, ModuleUrl):
+            return self._folder / ".modules" / f"{hashlib.sha256(os.fsencode(repo)).hexdigest()[:40]}.git"
         owner, name = repo.split("/")
         if owner.startswith(".") or name in {".", ".."}:
             raise PinNotFound(f"{repo!r} is not a repository (owner/name)")
@@ -224,7 +324,7 @@ def _in(mirror: Path) -> tuple[str, ...]:
 
 def _is_prepared(mirror: Path) -> bool:
     try:
-        return (mirror / "info" / "attributes").read_text() == _ATTRIBUTES
+        return (mirror / "info" / "attributes").read_text() == ATTRIBUTES
     except OSError:
         return False
 
@@ -237,36 +337,23 @@ def _write_attributes(mirror: Path) -> None:
     """The last step of making a mirror, so its presence says that the others are done."""
     (mirror / "info").mkdir(exist_ok=True)
     draft = mirror / "info" / "attributes.new"
-    draft.write_text(_ATTRIBUTES)
+    draft.write_text(ATTRIBUTES)
     draft.rename(mirror / "info" / "attributes")
 
 
-@contextlib.contextmanager
-def _only_writer(mirror: Path) -> Iterator[int]:
-    """Holds the mirror against other processes; yields the locked descriptor.
-
-    The kernel drops the lock when its last holder dies, so git's own lock files found under it are leftovers of a
-    killed process. Raises SourceUnavailable when another process is fetching.
-    """
-    mirror.parent.mkdir(parents=True, exist_ok=True)
-    lock_fd = os.open(mirror.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as exc:
-            raise SourceUnavailable(f"another process is fetching into {mirror}", retry_after_s=2.0) from exc
-        for leftover in (*mirror.glob("*.lock"), *mirror.glob("refs/gpurun/*.lock")):
-            leftover.unlink(missing_ok=True)
-        yield lock_fd
-    finally:
-        os.close(lock_fd)
-
-
-def _fetch_error(done: Ended, source: GitSource, repo: RepoName, sha: CommitSha) -> PinNotFound | SourceUnavailable:
+def _fetch_error(
+    done: Ended, source: GitSource, repo: RepoName | ModuleUrl, sha: CommitSha
+) -> PinNotFound | SourceUnavailable:
     said = done.stderr
     if any(words in said for words in _NO_SUCH_COMMIT):
         return PinNotFound(f"{repo} has no commit {sha}. It may have been force-pushed away; push and ask again.")
     words = _last_words(_without_secrets(said, source))
+    if isinstance(repo, ModuleUrl) and any(phrase in said for phrase in _CLOSED):
+        return PinNotFound(
+            f"The submodule {repo} is not there, or not open to this App.",
+            hint="For a private repository of the same owner, install the App there; or write "
+            "`checkout: {submodules: skip}`.",
+        )
     if any(phrase in said for phrase in _REFUSED_OBJECTS):
         return PinNotFound(f"commit {sha} of {repo} holds objects that git refuses: {words}")
     return SourceUnavailable(f"{repo} cannot be fetched: {words}")

@@ -28,11 +28,20 @@ class App(Struct):
     slug: str = ""
 
 
+class TokenRepository(Struct):
+    """What an installation token is for."""
+
+    private: bool = True
+    """Also what only members of an enterprise see."""
+
+
 class AccessToken(Struct):
     """An installation token."""
 
     token: str
     expires_at: datetime
+    repositories: list[TokenRepository] = field(default_factory=list)
+    """When it was narrowed to some."""
 
 
 class Repository(Struct):
@@ -72,6 +81,8 @@ class Pull(Struct):
     base: Base
     user: User | None = None
     draft: bool = False
+    mergeable: bool | None = None
+    merge_commit_sha: str | None = None
 
 
 class ChangedFile(Struct):
@@ -100,6 +111,7 @@ class Comment(Struct):
 class Rights(Struct):
     """A right that GitHub does not name is none."""
 
+    pull: bool = False
     push: bool = False
     maintain: bool = False
     admin: bool = False

@@ -17,11 +17,13 @@ from pydantic import SecretStr
 from gpurun.adapters.github import answers, checks, client
 from gpurun.adapters.github.errors import innermost, translate
 from gpurun.adapters.github.permissions import SOURCE_PERMISSIONS
-from gpurun.adapters.github.tokens import AppAuth, InstallationAuth, Tokens
+from gpurun.adapters.github.submodules import SubmodulePlaces
+from gpurun.adapters.github.tokens import AppAuth, InstallationAuth, InstallationToken, Tokens
 from gpurun.adapters.github.trees import Trees, end_of
 from gpurun.domain.errors import Bug, ForgeRefused
 from gpurun.domain.forge import ChangedFiles, Check, Comment, GitSource, Permission, PullRequest, RepoFile, RepoRef
 from gpurun.domain.ids import BranchName, CommitSha
+from gpurun.domain.source import Gitlink
 from gpurun.ports.clock import Clock
 
 PAGE = 100
@@ -43,7 +45,9 @@ class GitHubForge:
         git_url: str,
         clock: Clock,
         transport: httpx.AsyncBaseTransport | None = None,
+        submodule_hosts: frozenset[str] = frozenset(),
     ) -> None:
+        """`submodule_hosts`: from which submodules come too, by https and without a credential."""
         self._app_id = app_id
         self._api_url = api_url
         self._git_url = git_url.rstrip("/")
@@ -53,6 +57,7 @@ class GitHubForge:
         app = client.make(self._auth, api_url=api_url, transport=self._transport)
         self._app = client.Calls(app)
         self._tokens = Tokens(app, clock)
+        self._submodules = SubmodulePlaces(self._tokens, self._git_url, submodule_hosts)
         self._installations: dict[int, client.Calls] = {}
         self._bot_login = ""
 
@@ -86,6 +91,8 @@ class GitHubForge:
             author=pull.user.login if pull.user else answers.GHOST,
             title=pull.title,
             default_branch=BranchName(pull.base.repo.default_branch),
+            mergeable=pull.mergeable,
+            merge_sha=CommitSha(pull.merge_commit_sha) if pull.merge_commit_sha else None,
         )
 
     async def comment(self, repo: RepoRef, comment_id: int) -> Comment:
@@ -157,8 +164,16 @@ class GitHubForge:
     async def git_source(self, repo: RepoRef) -> GitSource:
         async with self._translated():
             token = await self._tokens.narrowed(repo.installation_id, repo_id=repo.id, permissions=SOURCE_PERMISSIONS)
-        login = base64.b64encode(f"x-access-token:{token.value.get_secret_value()}".encode()).decode()
-        return GitSource(url=f"{self._git_url}/{repo.name}.git", authorization=SecretStr(f"Basic {login}"))
+        return _with_token(f"{self._git_url}/{repo.name}.git", token)
+
+    async def submodule_source(self, repo: RepoRef, link: Gitlink, *, reader: str) -> GitSource:
+        place = self._submodules.place(repo, link)
+        if place.repo is None:
+            return GitSource(url=place.url)
+        async with self._calls(repo) as calls:
+            now = self._clock.now()
+            token = await self._submodules.token(calls, repo, link, place.repo, reader=reader, now=now)
+        return _with_token(place.url, token)
 
     async def react(self, repo: RepoRef, comment_id: int, content: str) -> int:
         path = f"/repos/{repo.name}/issues/comments/{comment_id}/reactions"
@@ -238,6 +253,11 @@ class GitHubForge:
             error = translate(exc, now=self._clock.now())
             # an error of ours that the client had only wrapped must not become its own cause
             raise error from (None if error is innermost(exc) else exc)
+
+
+def _with_token(url: str, token: InstallationToken) -> GitSource:
+    login = base64.b64encode(f"x-access-token:{token.value.get_secret_value()}".encode()).decode()
+    return GitSource(url=url, authorization=SecretStr(f"Basic {login}"))
 
 
 def _is_refused(exc: GitHubException, status: int, *, now: datetime) -> bool:

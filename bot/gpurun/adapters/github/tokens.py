@@ -18,8 +18,9 @@ from githubkit import GitHubCore
 from githubkit.auth import BaseAuthStrategy
 from pydantic import SecretStr
 
-from gpurun.adapters.github.answers import AccessToken
+from gpurun.adapters.github.answers import AccessToken, TokenRepository
 from gpurun.domain.errors import ForgeRefused
+from gpurun.domain.ids import RepoName
 from gpurun.ports.clock import Clock
 
 BACKDATE = timedelta(seconds=60)
@@ -110,10 +111,22 @@ class Tokens:
         body: dict[str, object] = {"repository_ids": [repo_id], "permissions": dict(permissions)}
         return await self._mint(installation_id, body=body)
 
+    async def named(
+        self, installation_id: int, repo: RepoName, *, permissions: Mapping[str, str]
+    ) -> tuple[InstallationToken, TokenRepository]:
+        """The same for another repository of the same owner, by its name, and what GitHub says of that."""
+        body: dict[str, object] = {"repositories": [repo.split("/")[1]], "permissions": dict(permissions)}
+        answer = await self._ask(installation_id, body)
+        found = answer.repositories[0] if answer.repositories else TokenRepository()
+        return InstallationToken(SecretStr(answer.token), answer.expires_at), found
+
     async def _mint(self, installation_id: int, *, body: dict[str, object]) -> InstallationToken:
-        response = await self._app.arequest("POST", f"/app/installations/{installation_id}/access_tokens", json=body)
-        answer = msgspec.json.decode(response.content, type=AccessToken)
+        answer = await self._ask(installation_id, body)
         return InstallationToken(SecretStr(answer.token), answer.expires_at)
+
+    async def _ask(self, installation_id: int, body: dict[str, object]) -> AccessToken:
+        response = await self._app.arequest("POST", f"/app/installations/{installation_id}/access_tokens", json=body)
+        return msgspec.json.decode(response.content, type=AccessToken)
 
 
 class InstallationAuth(BaseAuthStrategy):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from pydantic import SecretStr
+
+from gpurun.domain.image import RegistryLogin
 
 _PARAMETER = re.compile(r'([A-Za-z_]+)="([^"]*)"')
 
@@ -37,8 +40,8 @@ def challenge_of(header: str) -> Challenge:
     return Challenge(scheme.lower(), {name.lower(): value for name, value in _PARAMETER.findall(rest)})
 
 
-def credentials(config: Path, login_key: str) -> tuple[str, str] | None:
-    """User and password of that registry from docker's config.json; None without. Blocking, one small file.
+def credentials(config: Path, login_keys: Sequence[str]) -> RegistryLogin | None:
+    """The login of that registry from docker's config.json; None without. Blocking, one small file.
 
     Credential helpers are not asked: they are programs of the desktop.
     """
@@ -46,15 +49,16 @@ def credentials(config: Path, login_key: str) -> tuple[str, str] | None:
         auths = msgspec.json.decode(config.read_bytes(), type=_DockerConfig).auths
     except (OSError, msgspec.DecodeError):
         return None
-    for key in (login_key, f"https://{login_key}", f"https://{login_key}/v1/", f"https://{login_key}/v2/"):
-        if (found := auths.get(key)) is not None and (pair := _pair(found.auth)) is not None:
-            return pair
+    for key in login_keys:
+        for written in (key, f"https://{key}", f"https://{key}/v1/", f"https://{key}/v2/"):
+            if (found := auths.get(written)) is not None and (login := _login(found.auth)) is not None:
+                return login
     return None
 
 
-def _pair(auth: str) -> tuple[str, str] | None:
+def _login(auth: str) -> RegistryLogin | None:
     try:
         user, colon, password = base64.b64decode(auth, validate=True).decode().partition(":")
     except (binascii.Error, UnicodeDecodeError):
         return None
-    return (user, password) if colon and password else None
+    return RegistryLogin(username=user, password=SecretStr(password)) if colon and password else None

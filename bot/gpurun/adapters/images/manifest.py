@@ -12,7 +12,7 @@ import msgspec
 
 from gpurun.domain.errors import PinNotFound
 
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _WORD = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")
 MAX_PLATFORMS = 64
 
@@ -42,7 +42,7 @@ class Manifest(msgspec.Struct):
     def config_digest(self) -> str:
         """Where a single manifest's configuration lies; empty when it names none."""
         digest = self.config.digest if self.config is not None else ""
-        return digest if _DIGEST.fullmatch(digest) else ""
+        return digest if DIGEST.fullmatch(digest) else ""
 
 
 def read_manifest(body: bytes, shown: str) -> Manifest:
@@ -61,7 +61,7 @@ def platforms_of_index(manifests: Iterable[_Described]) -> tuple[tuple[str, str]
     found: dict[str, str] = {}
     for one in manifests:
         name = _name(one.platform)
-        if name and _DIGEST.fullmatch(one.digest):
+        if name and DIGEST.fullmatch(one.digest):
             found.setdefault(name, one.digest)
     return tuple(sorted(found.items())[:MAX_PLATFORMS])
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from gpurun.domain.errors import ProviderRefused, ProviderUnavailable
 from gpurun.domain.ids import ImageRef
-from gpurun.domain.lock import ImagePin
+from gpurun.domain.image import RegistryLogin, SeenImage
+from gpurun.domain.lock import ImagePin, LockedImage
 from gpurun.ports.bytes import Images
 from gpurun.ports.provider import HasImages, Provider
 
@@ -22,19 +23,22 @@ class NearestImages:
         self._registry = registry
         self._keepers = tuple(provider for provider in providers if isinstance(provider, HasImages))
 
-    async def confirm(self, image: ImageRef) -> None:
+    async def confirm(
+        self, image: ImageRef, *, locked: LockedImage | None = None, login: RegistryLogin | None = None
+    ) -> SeenImage:
         for keeper in self._keepers:
-            if await _has(keeper, image):
-                return
-        await self._registry.confirm(image)
+            platform = await _platform(keeper, image)
+            if platform is not None:
+                return SeenImage(platforms=(platform,) if platform else ())
+        return await self._registry.confirm(image, locked=locked, login=login)
 
-    async def pin(self, name: str, tag: str) -> ImagePin:
+    async def pin(self, name: str, tag: str, *, login: RegistryLogin | None = None) -> ImagePin:
         # a tag that a provider keeps may have moved since
-        return await self._registry.pin(name, tag)
+        return await self._registry.pin(name, tag, login=login)
 
 
-async def _has(keeper: HasImages, image: ImageRef) -> bool:
+async def _platform(keeper: HasImages, image: ImageRef) -> str | None:
     try:
-        return await keeper.has_image(image)
+        return await keeper.platform_of(image)
     except (ProviderRefused, ProviderUnavailable):
-        return False  # the registry knows better
+        return None  # the registry knows better

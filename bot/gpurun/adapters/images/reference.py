@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 HUB = "docker.io"
 HUB_API = "registry-1.docker.io"
-HUB_LOGIN = "https://index.docker.io/v1/"
-"""The key under which `docker login` keeps Docker Hub's credentials."""
+HUB_LOGINS = ("https://index.docker.io/v1/", HUB, "index.docker.io", HUB_API)
+"""The keys under which `docker login`, and then others, keep Docker Hub's credentials."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +17,8 @@ class Place:
 
     base_url: str
     repository: str
-    login_key: str
-    """The registry's key in docker's config.json."""
+    login_keys: tuple[str, ...]
+    """The registry's keys in docker's config.json, the first choice first."""
 
 
 def place_of(name: str) -> Place:
@@ -33,8 +33,8 @@ def place_of(name: str) -> Place:
         first, rest = HUB, name
     repository = _without_tag(rest)
     if first in {HUB, "index.docker.io", HUB_API}:
-        return Place(f"https://{HUB_API}", repository if "/" in repository else f"library/{repository}", HUB_LOGIN)
-    return Place(f"{'http' if is_loopback(first) else 'https'}://{first}", repository, first)
+        return Place(f"https://{HUB_API}", repository if "/" in repository else f"library/{repository}", HUB_LOGINS)
+    return Place(f"{'http' if is_loopback(first) else 'https'}://{first}", repository, (first,))
 
 
 def is_loopback(address: str) -> bool:

@@ -13,13 +13,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpurun.adapters.git.missing import find_missing, require_whole
+from gpurun.adapters.git.history import nearest_tags, read_history
+from gpurun.adapters.git.missing import summarise
 from gpurun.adapters.git.process import Ended, run_git
-from gpurun.domain.errors import SourceUnavailable, UserError
-from gpurun.domain.forge import NotFetched, RepoFile, RepoRef
+from gpurun.domain.errors import PinNotFound, SourceUnavailable, UserError
+from gpurun.domain.forge import Extra, RepoFile, RepoRef
 from gpurun.domain.ids import BranchName, CommitSha, RepoName, TreeSha
 from gpurun.domain.quantity import quoted
 from gpurun.domain.repository import Listed, RepoFacts, nearest, worth_reading
+from gpurun.domain.source import Fetched, Gitlink, GitTag, require_module_name
 
 ENV_FILE = ".env"
 """At the top of a checkout: values of secrets, for `gpurun run`."""
@@ -236,14 +238,40 @@ class Checkout:
         """The tree of a commit that is here."""
         return TreeSha(_text(await self._must(await self.top(), "rev-parse", "--verify", f"{sha}^{{tree}}")))
 
-    async def require_whole(self, sha: CommitSha, skip: Collection[NotFetched]) -> None:
-        """Raises PinNotFound when a run would: the commit points to what gpurun does not fetch."""
-        top = await self.top()
+    async def contents(self, sha: CommitSha, *, skip: Collection[Extra], get: Collection[Extra]) -> Fetched:
+        """What a fetch of the commit would find. Raises PinNotFound when a run would."""
+        folder = self._folder  # of a submodule without a working tree, too
 
         async def git(*argv: str, given: bytes = b"") -> Ended:
-            return await self._ask(top, *argv, given=given)
+            return await self._ask(folder, *argv, given=given)
 
-        require_whole(await find_missing(git, sha), sha, skip)
+        return await summarise(git, sha, skip=skip, get=get)
+
+    async def tags(self, sha: CommitSha) -> tuple[GitTag, ...]:
+        """Those that a run's `.git` would hold."""
+        folder = self._folder
+
+        async def git(*argv: str, given: bytes = b"") -> Ended:
+            return await self._ask(folder, *argv, given=given)
+
+        listed = (await git("show-ref", "--tags", "--dereference")).stdout  # fails when there is none
+        return nearest_tags(listed.replace(b" ", b"\t"), await read_history(git, sha))
+
+    async def submodule(self, link: Gitlink) -> Path:
+        """Where git has it on this machine: its working tree, or what git keeps without one. Raises PinNotFound."""
+        top = await self.top()
+        tree = top / link.path
+        if (tree / ".git").exists():
+            return tree
+        above = Path(link.above) if link.above else top
+        asked = ("rev-parse", "--git-path", f"modules/{require_module_name(link.name)}")
+        kept = above / os.fsdecode((await self._must(above, *asked)).stdout.removesuffix(b"\n"))
+        if (kept / "HEAD").exists():
+            return kept
+        raise PinNotFound(
+            f"The submodule {quoted(link.path)} is not in this checkout.",
+            hint="`git submodule update --init --recursive` gets it.",
+        )
 
     async def _must(
         self, folder: Path, *argv: str, extra: dict[str, str] | None = None, timeout_s: float = _TIMEOUT_S

@@ -12,14 +12,15 @@ from gpurun.domain.forge import (
     ChangedFiles,
     Check,
     Comment,
+    Extra,
     GitSource,
-    NotFetched,
     Permission,
     PullRequest,
     RepoFile,
     RepoRef,
 )
 from gpurun.domain.ids import BranchName, CommitSha, TreeSha
+from gpurun.domain.source import Fetched, Gitlink, GitTag
 
 MAX_SNAPSHOT_BYTES = 512 * 1024 * 1024
 
@@ -49,9 +50,17 @@ class LocalForge:
         """The tree of a commit that is here."""
         return await self._checkout.tree_of(sha)
 
-    async def require_whole(self, sha: CommitSha, skip: Collection[NotFetched]) -> None:
-        """Raises PinNotFound for submodules and files of git LFS, unless they are in `skip`; as `Git.fetch` does."""
-        await self._checkout.require_whole(sha, skip)
+    async def contents(self, sha: CommitSha, *, skip: Collection[Extra], get: Collection[Extra]) -> Fetched:
+        """Raises PinNotFound when `Git.fetch` would; of submodules only those that the commit itself names."""
+        return await self._checkout.contents(sha, skip=skip, get=get)
+
+    async def tags(self, sha: CommitSha) -> tuple[GitTag, ...]:
+        """Those that a run's `.git` would hold."""
+        return await self._checkout.tags(sha)
+
+    def inside(self, folder: str) -> LocalForge:
+        """The forge of another repository on this machine: of a submodule."""
+        return LocalForge(Path(folder))
 
     async def pull_request(self, repo: RepoRef, number: int) -> PullRequest:
         """HEAD, dressed as an open pull request onto itself."""
@@ -86,6 +95,10 @@ class LocalForge:
 
     async def git_source(self, repo: RepoRef) -> GitSource:
         return GitSource(url=str(await self._checkout.top()))
+
+    async def submodule_source(self, repo: RepoRef, link: Gitlink, *, reader: str) -> GitSource:
+        """Its own folder in the checkout; nothing is asked of a network."""
+        return GitSource(url=str(await self._checkout.submodule(link)))
 
     async def comment(self, repo: RepoRef, comment_id: int) -> Comment:
         raise _nobody()

@@ -49,6 +49,11 @@ class SecretTable(TransactionBase):
             self._change_quietly(use.on_conflict_do_nothing())
         return True
 
+    def claim_secret(self, version: str, *, repo_id: int) -> bool:
+        free = or_(_SECRET.c.repo_id.is_(None), _SECRET.c.repo_id == repo_id)
+        mine = update(_SECRET).where(_SECRET.c.id == version, free).values(repo_id=repo_id)
+        return self._change_quietly(mine) > 0
+
     def sealed_otherwise(self, key_id: str, *, after: str, limit: int) -> tuple[KeptSecret, ...]:
         others = select(_SECRET).where(_SECRET.c.key_id != key_id, _SECRET.c.id > after)
         return tuple(map(_kept, self._all(others.order_by(_SECRET.c.id).limit(limit).with_for_update())))

@@ -13,9 +13,10 @@ from pydantic import SecretStr
 from gpurun.adapters.vault.cipher import seal
 from gpurun.adapters.vault.keyfile import Key, KeyFile
 from gpurun.adapters.vault.opening import fault, opened
+from gpurun.domain.environment import name_fault
 from gpurun.domain.errors import SecretRefused, SecretUnavailable
 from gpurun.domain.run import AuditEntry
-from gpurun.domain.secret import LINGER, KeptSecret, name_fault, require_settable, secret_scope
+from gpurun.domain.secret import LINGER, KeptSecret, require_settable, secret_scope
 from gpurun.ports.clock import Chance
 from gpurun.ports.store import Tx
 from gpurun.telemetry.forms import require_tellable

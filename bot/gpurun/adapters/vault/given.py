@@ -40,6 +40,12 @@ class GivenVault:
     def _given(self, names: Sequence[str]) -> tuple[GivenSecret, ...]:
         return tuple(GivenSecret(name=name, value=self._values[name]) for name in names)
 
+    async def own_use(self, repo: RepoRef, name: str) -> SecretStr | None:
+        value = self._values.get(name)
+        if value is not None:
+            self._registry.register(value)
+        return value
+
     async def learn(self, attempt_id: str) -> None:
         """There is no other process that could have given it something."""
 

@@ -9,6 +9,7 @@ from functools import partial
 
 import structlog
 from anyio import to_thread
+from pydantic import SecretStr
 
 from gpurun.adapters.vault.keyfile import KeyFile
 from gpurun.adapters.vault.opening import missing, opened, require_together
@@ -44,6 +45,16 @@ class StoredVault:
         given = await self._opened(look, repo, names)
         self._register(attempt_id, given)
         return given
+
+    async def own_use(self, repo: RepoRef, name: str) -> SecretStr | None:
+        """Looks twice when a version was replaced in between."""
+        for _ in range(2):
+            (secret,) = await self._opened(partial(_in_force, repo=repo, names=[name]), repo, [name])
+            claim = partial(_claim, version=secret.version, repo_id=repo.id)
+            if await self._store.read(partial(_is_of, repo=repo, name=name)) or await self._store.write(claim):
+                self._registry.register(secret.value)
+                return secret.value
+        raise missing([name], repo.name)
 
     async def learn(self, attempt_id: str) -> None:
         if attempt_id in self._learned:
@@ -103,6 +114,15 @@ class StoredVault:
 
 def _in_force(tx: Tx, *, repo: RepoRef, names: Sequence[str]) -> tuple[KeptSecret, ...]:
     return tuple(secret for secret in tx.secrets(secret_scope(repo.name)) if secret.name in names)
+
+
+def _is_of(tx: Tx, *, repo: RepoRef, name: str) -> bool:
+    """So that what was written once is not written again."""
+    return any(secret.repo_id == repo.id for secret in _in_force(tx, repo=repo, names=[name]))
+
+
+def _claim(tx: Tx, *, version: str, repo_id: int) -> bool:
+    return tx.claim_secret(version, repo_id=repo_id)
 
 
 def _given(tx: Tx, *, attempt_id: str) -> tuple[tuple[KeptSecret, ...], bool]:

@@ -48,6 +48,8 @@ class Host:
     """The whole disk that holds layers; 0: it cannot be seen from here."""
     engine_folder: str = ""
     """Where the engine keeps layers."""
+    platform: str = ""
+    """`linux/amd64`; empty when the engine does not say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,20 @@ from gpurun.domain.errors import CreateUnknown, NotYetDestroyed, ProviderRefused
 from gpurun.domain.ids import ImageRef
 from gpurun.domain.offer import ChargeLine, Launch, Offer, Owned, Preparation
 from gpurun.domain.plan import Resources
+from gpurun.domain.platform import platform_of_machine
 from gpurun.providers.docker import container
 from gpurun.providers.docker.container import Host
 from gpurun.providers.docker.disk import DiskWatch, Space, limit_for, space
 from gpurun.providers.docker.engine import Engine, never_sent, status_of, translated, vendor_errors, words
 from gpurun.providers.docker.network import ensure_network
 from gpurun.providers.docker.pull import Pulls
-from gpurun.providers.docker.ready_image import is_there, make_ready, name_on_engine, ready_name
+from gpurun.providers.docker.ready_image import (
+    is_there,
+    make_ready,
+    name_on_engine,
+    platform_of_image,
+    ready_name,
+)
 from gpurun.providers.docker.watchdog import HostWatchdog, Pace
 
 if TYPE_CHECKING:
@@ -66,7 +73,7 @@ class DockerConfig(BaseModel):
 
 
 class DockerProvider:
-    """`ports.provider.Provider`, `Prepares`, `HasImages`, `MountsWeights` and `SaysWhyNot`."""
+    """`ports.provider.Provider`, `Prepares`, `HasImages`, `MountsWeights`, `SaysPlatform` and `SaysWhyNot`."""
 
     name = "docker"
     mounts_weights: Literal[True] = True
@@ -109,8 +116,12 @@ class DockerProvider:
         host = await self._engine.safe(self._read_host, to="describe its machine")
         return container.lacks(need, host) or None
 
-    async def has_image(self, image: ImageRef) -> bool:
-        return await self._engine.safe(lambda api: is_there(api, name_on_engine(image)), to="look for the image")
+    async def platform(self) -> str:
+        return (await self._engine.safe(self._read_host, to="describe its machine")).platform
+
+    async def platform_of(self, image: ImageRef) -> str | None:
+        name = name_on_engine(image)
+        return await self._engine.safe(lambda api: platform_of_image(api, name), to="look for the image")
 
     async def prepare(self, launch: Launch, *, wait_s: float) -> Preparation:
         preparation = await self._pulls.prepare(launch, wait_s=wait_s)
@@ -174,6 +185,7 @@ class DockerProvider:
                 gpus="nvidia" in said.get("Runtimes", {}),
                 disk_mib=disk.total_mib if disk else 0,
                 engine_folder=folder,
+                platform=platform_of_machine(said.get("OSType", ""), said.get("Architecture", "")),
             )
             self._host = (self._monotonic(), host)
         return self._host[1]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpurun.domain.errors import Bug, GpurunError, ProviderRefused, ProviderUnavailable
+from gpurun.domain.image import RegistryLogin
 from gpurun.domain.offer import Launch, Preparation
 from gpurun.providers.docker.engine import Engine, translated, vendor_errors, words
 from gpurun.providers.docker.ready_image import is_there, make_ready, name_on_engine, ready_name
@@ -28,17 +29,19 @@ class Pulls:
     def __init__(self, engine: Engine, monotonic: Callable[[], float]) -> None:
         self._engine = engine
         self._monotonic = monotonic
-        self._running: dict[str, _Pull] = {}
+        self._running: dict[tuple[str, RegistryLogin | None], _Pull] = {}
+        """By ready image and who may read it: nobody shares the refusal of another one's login."""
 
     async def prepare(self, launch: Launch, *, wait_s: float) -> Preparation:
         """The image with our layer is on the engine, or how far it is after `wait_s`.
 
         Raises: ProviderRefused, ProviderUnavailable; the next call starts anew then.
         """
-        key = ready_name(launch)
+        ready = ready_name(launch)
+        key = ready, launch.login
         pull = self._running.get(key)
         if pull is None:
-            if await self._engine.safe(lambda api: is_there(api, key), to="look for the image"):
+            if await self._engine.safe(lambda api: is_there(api, ready), to="look for the image"):
                 return READY
             pull = self._running.setdefault(key, _Pull(self._engine, launch, self._monotonic))
             pull.start()
@@ -155,7 +158,7 @@ class _Pull:
     def _pull(self, api: APIClient, image: str) -> None:
         """Reads all events, also after one that is an error: only then does the connection go back to the pool."""
         failed = ""
-        for event in _events(api, image):
+        for event in _events(api, image, self._launch.login):
             self._heard_at = self._monotonic()
             failed = failed or _error_in(event)
             self.progress.take(event)
@@ -163,10 +166,15 @@ class _Pull:
             raise _refusal(failed, image)
 
 
-def _events(api: APIClient, image: str) -> Iterator[Mapping[str, Any]]:
-    """Errors in the middle of a pull come as events of an answer with status 200."""
+def _events(api: APIClient, image: str, login: RegistryLogin | None) -> Iterator[Mapping[str, Any]]:
+    """Errors in the middle of a pull come as events of an answer with status 200. Without a login the SDK looks for
+    one in docker's config.json.
+    """
     repository, digest = image.split("@", 1)
-    yield from api.pull(repository, tag=digest, stream=True, decode=True)
+    auth = None
+    if login is not None:
+        auth = {"username": login.username, "password": login.password.get_secret_value()}
+    yield from api.pull(repository, tag=digest, stream=True, decode=True, auth_config=auth)
 
 
 def _error_in(event: Mapping[str, Any]) -> str:

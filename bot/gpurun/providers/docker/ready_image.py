@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from gpurun.domain.errors import Bug
 from gpurun.domain.ids import ImageRef
 from gpurun.domain.offer import Launch
+from gpurun.domain.platform import platform_of_machine
 
 if TYPE_CHECKING:
     from docker.api.client import APIClient
@@ -53,13 +54,20 @@ def ready_name(launch: Launch) -> str:
 
 def is_there(api: APIClient, image: str) -> bool:
     """Whether the engine has that image; vendor errors other than "no such image" pass."""
+    return platform_of_image(api, image) is not None
+
+
+def platform_of_image(api: APIClient, image: str) -> str | None:
+    """Of an image that the engine has, `linux/arm64/v8`; None when it has it not. Other vendor errors pass."""
     import docker.errors
 
     try:
-        api.inspect_image(image)  # type: ignore[no-untyped-call]  # a gap of types-docker
+        found = api.inspect_image(image)  # type: ignore[no-untyped-call]  # a gap of types-docker
     except docker.errors.NotFound:
-        return False
-    return True
+        return None
+    platform = platform_of_machine(found.get("Os", ""), found.get("Architecture", ""))
+    variant = found.get("Variant", "")
+    return f"{platform}/{variant}" if platform and variant else platform
 
 
 def make_ready(api: APIClient, launch: Launch) -> None:

@@ -20,7 +20,7 @@ from pydantic import SecretStr
 from gpurun.adapters.git import GitMirrors, missing, tree
 from gpurun.adapters.git.process import run_git
 from gpurun.domain.errors import PinNotFound, SourceUnavailable
-from gpurun.domain.forge import GitSource, NotFetched
+from gpurun.domain.forge import Extra, GitSource
 from gpurun.domain.ids import CommitSha, RepoName
 from gpurun.domain.quantity import quoted
 from ops.local_services import free_port
@@ -92,20 +92,20 @@ def content(tar: bytes, name: str) -> bytes:
 
 async def test_the_fetched_tree_is_the_tree_of_the_commit(origin, mirrors):
     sha = origin.commit({"a.txt": b"a"})
-    assert await mirrors.fetch(origin.source, REPO, sha) == origin.tree()
+    assert (await mirrors.fetch(origin.source, REPO, sha)).tree == origin.tree()
 
 
 async def test_a_commit_that_is_there_is_not_fetched_again(origin, mirrors):
     sha = origin.commit({"a.txt": b"a"})
-    tree = await mirrors.fetch(origin.source, REPO, sha)
-    assert await mirrors.fetch(GitSource(url="/no/such/folder"), REPO, sha) == tree
+    tree = (await mirrors.fetch(origin.source, REPO, sha)).tree
+    assert (await mirrors.fetch(GitSource(url="/no/such/folder"), REPO, sha)).tree == tree
 
 
 async def test_a_new_process_finds_what_the_old_one_fetched(origin, mirrors, tmp_path):
     sha = origin.commit({"a.txt": b"a"})
     await mirrors.fetch(origin.source, REPO, sha)
     later = GitMirrors(tmp_path / "mirrors")
-    assert await later.fetch(GitSource(url="/no/such/folder"), REPO, sha) == origin.tree()
+    assert (await later.fetch(GitSource(url="/no/such/folder"), REPO, sha)).tree == origin.tree()
 
 
 async def test_only_the_one_commit_comes_and_gc_keeps_it(origin, mirrors, tmp_path):
@@ -122,7 +122,7 @@ async def test_only_the_one_commit_comes_and_gc_keeps_it(origin, mirrors, tmp_pa
 async def test_a_commit_that_no_ref_reaches_comes_from_a_folder(origin, mirrors):
     origin.commit({"a.txt": b"a"})
     dangling = CommitSha(origin.git("commit-tree", "-m", "dangling", origin.tree()))
-    assert await mirrors.fetch(origin.source, REPO, dangling) == origin.tree()
+    assert (await mirrors.fetch(origin.source, REPO, dangling)).tree == origin.tree()
 
 
 async def test_an_unknown_commit_is_not_found(origin, mirrors):
@@ -171,8 +171,8 @@ async def test_a_tree_with_a_dot_git_entry_is_refused(origin, mirrors):
 
 async def test_many_fetches_at_once_of_one_repository_all_succeed(origin, mirrors):
     shas = [origin.commit({"a.txt": bytes([65 + index])}) for index in range(4)]
-    trees = await asyncio.gather(*(mirrors.fetch(origin.source, REPO, sha) for sha in [*shas, *shas]))
-    assert trees == [origin.tree(sha) for sha in [*shas, *shas]]
+    found = await asyncio.gather(*(mirrors.fetch(origin.source, REPO, sha) for sha in [*shas, *shas]))
+    assert [one.tree for one in found] == [origin.tree(sha) for sha in [*shas, *shas]]
 
 
 async def test_packs_do_not_pile_up(origin, mirrors, tmp_path, monkeypatch):
@@ -188,7 +188,7 @@ async def test_a_lock_file_of_a_killed_fetch_does_not_block_for_ever(origin, mir
     await mirrors.fetch(origin.source, REPO, origin.commit({"a.txt": b"a"}))
     (tmp_path / "mirrors/acme/train.git/shallow.lock").touch()
     second = origin.commit({"a.txt": b"b"})
-    assert await mirrors.fetch(origin.source, REPO, second) == origin.tree()
+    assert (await mirrors.fetch(origin.source, REPO, second)).tree == origin.tree()
 
 
 async def test_a_mirror_whose_making_was_interrupted_is_finished(origin, mirrors, tmp_path):
@@ -196,7 +196,7 @@ async def test_a_mirror_whose_making_was_interrupted_is_finished(origin, mirrors
     half.mkdir(parents=True)
     (half / "HEAD").write_text("ref: refs/heads/gpurun\n")
     sha = origin.commit({"a.txt": b"a"})
-    assert await mirrors.fetch(origin.source, REPO, sha) == origin.tree()
+    assert (await mirrors.fetch(origin.source, REPO, sha)).tree == origin.tree()
 
 
 async def test_another_process_at_the_same_mirror_means_come_back_soon(origin, mirrors, tmp_path):
@@ -212,7 +212,7 @@ async def test_another_process_at_the_same_mirror_means_come_back_soon(origin, m
             await mirrors.fetch(origin.source, REPO, sha)
         assert caught.value.retry_after_s == 2.0
         holder.stdin.close()
-    assert await mirrors.fetch(origin.source, REPO, sha) == origin.tree()
+    assert (await mirrors.fetch(origin.source, REPO, sha)).tree == origin.tree()
 
 
 # --- the archive
@@ -285,7 +285,7 @@ async def test_the_archive_is_the_tree_bit_for_bit(origin, mirrors):
     origin.git("add", "link", "long-link")
     origin.git("commit", "-q", "-m", "modes")
     sha = CommitSha(origin.git("rev-parse", "HEAD"))
-    tree = await mirrors.fetch(origin.source, REPO, sha)
+    tree = (await mirrors.fetch(origin.source, REPO, sha)).tree
     assert tree_id(await tar_of(mirrors, sha)) == tree
 
 
@@ -297,7 +297,7 @@ async def test_modes_links_submodules_and_folders(origin, mirrors):
     origin.git("update-index", "--add", "--cacheinfo", f"160000,{'2' * 40},vendored/sub")
     origin.git("commit", "-q", "-m", "modes")
     sha = CommitSha(origin.git("rev-parse", "HEAD"))
-    await mirrors.fetch(origin.source, REPO, sha, skip=[NotFetched.SUBMODULES])
+    await mirrors.fetch(origin.source, REPO, sha, skip=[Extra.SUBMODULES])
     found = members(await tar_of(mirrors, sha))
     assert (found["run.sh"].mode, found["plain.txt"].mode) == (0o755, 0o644)
     assert found["link"].issym()
@@ -428,7 +428,7 @@ async def test_a_commit_comes_over_the_git_protocol(origin, mirrors, tmp_path):
             while b"Ready to rumble" not in daemon.stderr.readline():
                 pass
             source = GitSource(url=f"git://127.0.0.1:{port}/origin/.git")
-            assert await mirrors.fetch(source, REPO, sha) == origin.tree()
+            assert (await mirrors.fetch(source, REPO, sha)).tree == origin.tree()
             with pytest.raises(PinNotFound, match="has no commit"):
                 await mirrors.fetch(source, REPO, NOWHERE)
         finally:
@@ -539,13 +539,13 @@ async def test_b108_a_file_of_lfs_is_refused_by_name(origin, mirrors, path):
         await mirrors.fetch(origin.source, REPO, sha)
     assert quoted(path) in caught.value.message
     assert caught.value.hint == (
-        "If the job does not need them, write `checkout: {lfs: skip}`; else get them in `setup`."
+        "Write `checkout: {lfs: fetch}` to get them, or `checkout: {lfs: skip}` if it does not need them."
     )
 
 
 async def test_b108_a_submodule_is_refused_by_name_and_its_repository_is_not_asked(origin, mirrors):
     sha = with_submodules(origin, "vendor/größe")
-    with pytest.raises(PinNotFound, match=r"holds submodules \('vendor/größe'\), which gpurun does not fetch"):
+    with pytest.raises(PinNotFound, match=r"holds submodules \('vendor/größe'\), and the job does not say"):
         await mirrors.fetch(origin.source, REPO, sha)
 
 
@@ -565,9 +565,11 @@ async def test_b108_both_are_told_at_once_and_few_by_name(origin, mirrors):
         await mirrors.fetch(origin.source, REPO, sha, skip=())
     assert caught.value.message == (
         f"Commit {sha[:12]} holds submodules ('vendor/0', 'vendor/1', 'vendor/2', 'vendor/3', 'vendor/4', …) "
-        "and files of git LFS ('0.bin', '1.bin', '10.bin', '11.bin', '12.bin', …), which gpurun does not fetch."
+        "and files of git LFS ('0.bin', '1.bin', '10.bin', '11.bin', '12.bin', …), "
+        "and the job does not say what to do with them."
     )
     assert "`checkout: {submodules: skip, lfs: skip}`" in caught.value.hint
+    assert "`checkout: {submodules: fetch, lfs: fetch}`" in caught.value.hint
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -578,10 +580,10 @@ async def test_b108_what_a_job_says_it_does_without_is_no_fault(origin, mirrors,
         with pytest.raises(PinNotFound):
             await mirrors.fetch(origin.source, REPO, sha)
     with pytest.raises(PinNotFound, match="git LFS"):
-        await mirrors.fetch(origin.source, REPO, sha, skip=[NotFetched.SUBMODULES])
+        await mirrors.fetch(origin.source, REPO, sha, skip=[Extra.SUBMODULES])
     with pytest.raises(PinNotFound, match="submodules"):
-        await mirrors.fetch(origin.source, REPO, sha, skip=[NotFetched.LFS])
-    tree = await mirrors.fetch(origin.source, REPO, sha, skip=list(NotFetched))
+        await mirrors.fetch(origin.source, REPO, sha, skip=[Extra.LFS])
+    tree = (await mirrors.fetch(origin.source, REPO, sha, skip=list(Extra))).tree
     assert tree == origin.tree()
     assert content(await tar_of(mirrors, sha), "a.bin") == POINTER
 
@@ -601,7 +603,7 @@ async def test_b108_what_a_job_says_it_does_without_is_no_fault(origin, mirrors,
 )
 async def test_b108_what_git_itself_would_check_out_like_that_is_no_fault(origin, mirrors, files):
     sha = origin.commit(files)
-    assert await mirrors.fetch(origin.source, REPO, sha) == origin.tree()
+    assert (await mirrors.fetch(origin.source, REPO, sha)).tree == origin.tree()
 
 
 async def test_b108_an_attribute_in_a_folder_is_found_and_many_files_are_asked_for_in_parts(

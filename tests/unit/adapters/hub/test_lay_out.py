@@ -151,13 +151,12 @@ async def test_it_says_how_far_it_is_and_goes_on_meanwhile(fake, make_hub, add_p
 
 
 async def test_what_nobody_asks_for_any_more_stops(fake, make_hub, add_pin, monkeypatch):
-    monkeypatch.setattr(layouts, "FORGOTTEN_S", 0.2)
-    pin, hub = await add_pin(), make_hub()
+    pin, hub, other = await add_pin(), make_hub(), make_hub()
     fake.stall(ID, "model.safetensors", after=1000)
-    await hub.lay_out([pin], user=USER, until=UNTIL, wait_s=0.0)
-    await asyncio.sleep(0.5)
+    with monkeypatch.context() as hasty:
+        hasty.setattr(layouts, "FORGOTTEN_S", 0.2)
+        await hub.lay_out([pin], user=USER, until=UNTIL, wait_s=0.0)
     fake.models[ID].stalled_at.clear()
-    other = make_hub()
     assert (await other.lay_out([pin], user=OTHER, until=UNTIL, wait_s=WAIT_S)).ready  # nobody holds the part
     assert not (await hub.lay_out([pin], user=USER, until=UNTIL, wait_s=WAIT_S)).ready
     assert (await hub.lay_out([pin], user=USER, until=UNTIL, wait_s=WAIT_S)).ready

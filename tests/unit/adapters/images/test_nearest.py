@@ -5,6 +5,7 @@ import pytest
 from gpurun.adapters.images import NearestImages
 from gpurun.domain.errors import PinNotFound, ProviderRefused, ProviderUnavailable
 from gpurun.domain.ids import ImageRef
+from gpurun.domain.image import SeenImage
 from gpurun.domain.lock import ImagePin
 
 IMAGE = ImageRef(f"ghcr.io/org/app@sha256:{'1' * 64}")
@@ -15,11 +16,11 @@ class Registry:
 
     asked = 0
 
-    async def confirm(self, image):
+    async def confirm(self, image, *, locked=None, login=None):
         self.asked += 1
         raise PinNotFound(f"no {image}")
 
-    async def pin(self, name, tag):
+    async def pin(self, name, tag, *, login=None):
         self.asked += 1
         return ImagePin(digest=f"{name}:{tag}")
 
@@ -30,21 +31,23 @@ class Keeper:
     def __init__(self, answer):
         self.answer = answer
 
-    async def has_image(self, image):
+    async def platform_of(self, image):
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
 
 
-async def test_an_image_that_a_provider_has_is_confirmed_without_its_registry():
+@pytest.mark.parametrize(("platform", "platforms"), [("linux/arm64", ("linux/arm64",)), ("", ())])
+async def test_an_image_that_a_provider_has_is_confirmed_without_its_registry(platform, platforms):
     registry = Registry()
-    await NearestImages(registry, [Keeper(False), Keeper(True)]).confirm(IMAGE)
+    seen = await NearestImages(registry, [Keeper(None), Keeper(platform)]).confirm(IMAGE)
+    assert seen == SeenImage(platforms=platforms)
     assert registry.asked == 0
 
 
 @pytest.mark.parametrize(
     "provider",
-    [object(), Keeper(False), Keeper(ProviderUnavailable("down")), Keeper(ProviderRefused("no", kind="auth"))],
+    [object(), Keeper(None), Keeper(ProviderUnavailable("down")), Keeper(ProviderRefused("no", kind="auth"))],
     ids=["keeps none", "has it not", "down", "refuses"],
 )
 async def test_otherwise_the_registry_is_asked(provider):
@@ -56,5 +59,7 @@ async def test_otherwise_the_registry_is_asked(provider):
 
 async def test_where_a_tag_points_only_its_registry_knows():
     registry = Registry()
-    assert (await NearestImages(registry, [Keeper(True)]).pin("ghcr.io/org/app", "1")).digest == "ghcr.io/org/app:1"
+    assert (
+        await NearestImages(registry, [Keeper("linux/amd64")]).pin("ghcr.io/org/app", "1")
+    ).digest == "ghcr.io/org/app:1"
     assert registry.asked == 1

@@ -12,16 +12,17 @@ import respx
 
 from gpurun.adapters.images import RegistryImages
 from gpurun.domain.errors import PinNotFound, RegistryUnavailable
-from gpurun.domain.ids import ImageRef
-from gpurun.domain.lock import ImagePin
+from gpurun.domain.ids import ImageRef, ImageTag
+from gpurun.domain.lock import ImagePin, LockedImage
 
-BODY = b'{"schemaVersion": 2}'
+BODY = b'{"schemaVersion": 2, "config": {}}'
 DIGEST = "sha256:" + hashlib.sha256(BODY).hexdigest()
 IMAGE = ImageRef(f"ghcr.io/org/app:v1@{DIGEST}")
 MANIFEST = f"https://ghcr.io/v2/org/app/manifests/{DIGEST}"
 REALM = "https://ghcr.io/token"
 BEARER = {"WWW-Authenticate": f'Bearer realm="{REALM}",service="ghcr.io",scope="repository:org/app:pull"'}
 OK = httpx.Response(200, headers={"Docker-Content-Digest": DIGEST})
+SENT = httpx.Response(200, content=BODY)
 
 
 @pytest.fixture
@@ -43,6 +44,7 @@ def log_in(tmp_path, key="ghcr.io", pair="me:secret-pw"):
 
 async def test_the_digest_is_there(web, images):
     route = web.head(MANIFEST).mock(return_value=OK)
+    web.get(MANIFEST).mock(return_value=SENT)
     await images.confirm(IMAGE)
     accepted = route.calls.last.request.headers.get_list("Accept")
     assert len(accepted) == 4
@@ -51,6 +53,7 @@ async def test_the_digest_is_there(web, images):
 
 async def test_a_public_registry_wants_an_anonymous_token(web, images):
     web.head(MANIFEST, headers={"Authorization": "Bearer t0k"}).mock(return_value=OK)
+    web.get(MANIFEST, headers={"Authorization": "Bearer t0k"}).mock(return_value=SENT)
     web.head(MANIFEST).mock(return_value=httpx.Response(401, headers=BEARER))
     token = web.get(REALM, params={"scope": "repository:org/app:pull", "service": "ghcr.io"}).mock(
         return_value=httpx.Response(200, json={"token": "t0k", "expires_in": 300})
@@ -62,6 +65,7 @@ async def test_a_public_registry_wants_an_anonymous_token(web, images):
 async def test_a_login_of_this_machine_is_used_for_the_token(web, images, tmp_path):
     log_in(tmp_path)
     web.head(MANIFEST, headers={"Authorization": "Bearer t0k"}).mock(return_value=OK)
+    web.get(MANIFEST, headers={"Authorization": "Bearer t0k"}).mock(return_value=SENT)
     web.head(MANIFEST).mock(return_value=httpx.Response(401, headers=BEARER))
     token = web.get(url__startswith=REALM).mock(return_value=httpx.Response(200, json={"access_token": "t0k"}))
     await images.confirm(IMAGE)
@@ -73,6 +77,7 @@ async def test_basic_auth(web, images, tmp_path):
     log_in(tmp_path, key="https://ghcr.io/v2/")
     sent = "Basic " + base64.b64encode(b"me:secret-pw").decode()
     web.head(MANIFEST, headers={"Authorization": sent}).mock(return_value=OK)
+    web.get(MANIFEST, headers={"Authorization": sent}).mock(return_value=SENT)
     web.head(MANIFEST).mock(return_value=httpx.Response(401, headers={"WWW-Authenticate": 'Basic realm="r"'}))
     await images.confirm(IMAGE)
 
@@ -164,7 +169,7 @@ async def test_a_registry_that_names_another_digest(web, images):
 async def test_without_the_header_the_manifest_itself_is_hashed(web, images):
     web.head(MANIFEST).mock(return_value=httpx.Response(200))
     web.get(MANIFEST).mock(return_value=httpx.Response(200, content=BODY))
-    await images.confirm(IMAGE)
+    assert (await images.confirm(IMAGE)).platforms == ()
     web.get(MANIFEST).mock(return_value=httpx.Response(200, content=BODY + b" "))
     with pytest.raises(PinNotFound, match="answers sha256:"):
         await images.confirm(IMAGE)
@@ -457,3 +462,101 @@ async def test_a_registry_that_is_down_when_a_tag_is_asked_for(web, images, answ
     web.head(TAGGED).mock(side_effect=[answer])
     with pytest.raises(RegistryUnavailable):
         await images.pin("ghcr.io/org/app", "1.2")
+
+
+# --- platforms of a digest
+
+
+def there(web, body):
+    """The registry has it, and sends it; the image."""
+    digest = digest_of(body)
+    url = f"https://ghcr.io/v2/org/app/manifests/{digest}"
+    web.head(url).mock(return_value=httpx.Response(200, headers={"Docker-Content-Digest": digest}))
+    return ImageRef(f"ghcr.io/org/app@{digest}"), web.get(url).mock(return_value=httpx.Response(200, content=body))
+
+
+async def test_a_digest_has_the_platforms_of_its_index_and_is_asked_for_them_once(web, images):
+    image, route = there(web, index(described("1", os="linux", architecture="arm64"), described("2")))
+    for _ in range(2):
+        assert (await images.confirm(image)).platforms == ("linux/arm64",)
+    assert route.call_count == 1
+
+
+async def test_a_digest_of_a_single_image_has_the_platform_of_its_configuration(web, images):
+    image, _ = there(web, single())
+    web.get(BLOB).mock(return_value=httpx.Response(200, content=CONFIG))
+    assert (await images.confirm(image)).platforms == ("linux/arm64/v8",)
+
+
+async def test_what_the_lock_knows_is_not_asked_for(web, images):
+    web.head(TAGGED).mock(return_value=httpx.Response(404))
+    body = single()
+    image = ImageRef(f"ghcr.io/org/app@{digest_of(body)}")
+    web.head(url__regex=digest_of(body) + "$").mock(
+        return_value=httpx.Response(200, headers={"Docker-Content-Digest": digest_of(body)})
+    )
+    pin = ImagePin(digest=digest_of(body), platforms=(("linux/s390x", digest_of(body)),))
+    entry = LockedImage(ref=ImageTag("ghcr.io/org/app:1.2"), pin=pin, locked_on="2026-12-01")
+    assert (await images.confirm(image, locked=entry)).platforms == ("linux/s390x",)
+
+
+@pytest.mark.parametrize("answer", [httpx.Response(429), httpx.Response(404), httpx.ReadTimeout("x")])
+async def test_platforms_that_nobody_tells_are_unknown_and_no_failure(web, images, answer):
+    image, route = there(web, single())
+    route.mock(side_effect=[answer])
+    assert (await images.confirm(image)).platforms == ()
+    route.mock(return_value=httpx.Response(200, content=single()))
+    blob = web.get(BLOB).mock(side_effect=[answer])
+    assert (await images.confirm(image)).platforms == ()
+    blob.mock(return_value=httpx.Response(200, content=CONFIG))
+    assert (await images.confirm(image)).platforms == ("linux/arm64/v8",)
+
+
+async def test_a_digest_of_what_is_no_image_is_refused(web, images):
+    image, _ = there(web, b'{"schemaVersion": 1, "fsLayers": []}')
+    with pytest.raises(PinNotFound, match="no image in a format"):
+        await images.confirm(image)
+
+
+# --- where the tag of a locked image points to now
+
+
+def locked(web):
+    """An image with a platform, pinned by the lock."""
+    image, _ = there_without_get(web)
+    pin = ImagePin(digest=image.digest, platforms=(("linux/amd64", image.digest),))
+    return LockedImage(ref=ImageTag("ghcr.io/org/app:1.2"), pin=pin, locked_on="2026-12-01")
+
+
+def there_without_get(web):
+    digest = digest_of(single())
+    route = web.head(f"https://ghcr.io/v2/org/app/manifests/{digest}").mock(
+        return_value=httpx.Response(200, headers={"Docker-Content-Digest": digest})
+    )
+    return ImageRef(f"ghcr.io/org/app:1.2@{digest}"), route
+
+
+async def test_b102_where_the_tag_of_a_locked_image_points_to_costs_one_request(web, images):
+    entry = locked(web)
+    other = "sha256:" + "b" * 64
+    web.head(TAGGED).mock(return_value=httpx.Response(200, headers={"Docker-Content-Digest": other}))
+    assert (await images.confirm(entry.image, locked=entry)).tag_points_to == other
+    assert len(web.calls) == 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        httpx.Response(404),
+        httpx.Response(401),
+        httpx.Response(429),
+        httpx.Response(200),
+        httpx.Response(200, headers={"Docker-Content-Digest": "latest`\n# odd"}),
+        httpx.ConnectTimeout("x"),
+        httpx.Response(307, headers={"Location": "http://127.0.0.1:1/"}),
+    ],
+)
+async def test_b102_a_registry_that_does_not_say_where_a_tag_points_to_is_no_failure(web, images, answer):
+    entry = locked(web)
+    web.head(TAGGED).mock(side_effect=[answer])
+    assert (await images.confirm(entry.image, locked=entry)).tag_points_to == ""

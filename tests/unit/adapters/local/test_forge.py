@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import shutil
 import subprocess
+import tarfile
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from gpurun.adapters.git import GitMirrors
 from gpurun.adapters.local import LocalForge
-from gpurun.domain.errors import ForgeRefused, SourceUnavailable, UserError
-from gpurun.domain.forge import Check, CheckStatus, RepoRef
+from gpurun.domain.errors import ForgeRefused, PinNotFound, SourceUnavailable, UserError
+from gpurun.domain.forge import Check, CheckStatus, Extra, RepoRef
 from gpurun.domain.ids import CommitSha, RepoName
+from gpurun.domain.source import ModuleUrl, Submodule
 from gpurun.ports.forge import Forge
+from tests.fakes.github.lfs_http import pointer
 
 IDENTITY = ("-c", "user.name=a", "-c", "user.email=a@example.org")
 
@@ -281,7 +288,7 @@ async def test_the_mirror_can_fetch_a_snapshot(forge, top, tmp_path):
     sha = await forge.snapshot()
     state = await forge.checkout_state()
     mirrors = GitMirrors(tmp_path / "mirrors")
-    tree = await mirrors.fetch(await forge.git_source(state.repo), state.repo.name, sha)
+    tree = (await mirrors.fetch(await forge.git_source(state.repo), state.repo.name, sha)).tree
     assert tree == git(top, "rev-parse", f"{sha}^{{tree}}")
 
 
@@ -292,6 +299,75 @@ async def test_the_mirror_can_fetch_from_a_linked_worktree(top, tmp_path):
     sha = await forge.snapshot()
     mirrors = GitMirrors(tmp_path / "mirrors")
     assert await mirrors.fetch(await forge.git_source(REPO), REPO.name, sha)
+
+
+# --- what a commit points to
+
+
+def with_submodule(top, tmp_path):
+    """The checkout has it, and what it holds of git LFS too."""
+    lib = tmp_path / "lib"
+    lib.mkdir()
+    git(lib, "init", "-q")
+    (lib / ".gitattributes").write_text("*.bin filter=lfs\n")
+    (lib / "w.bin").write_bytes(pointer(b"weights"))
+    commit(lib)
+    git(
+        top,
+        "-c",
+        "protocol.file.allow=always",
+        "submodule",
+        "--quiet",
+        "add",
+        "--name",
+        "a lib",
+        str(lib),
+        "vendor/lib",
+    )
+    oid = hashlib.sha256(b"weights").hexdigest()
+    kept = top / ".git/modules/a lib/lfs/objects" / oid[:2] / oid[2:4]
+    kept.mkdir(parents=True)
+    (kept / oid).write_bytes(b"weights")
+    commit(top)
+    return CommitSha(head(top)), kept / oid
+
+
+@pytest.mark.parametrize("worktree", [True, False])
+async def test_b108_submodules_and_lfs_files_come_from_the_checkout_itself(forge, top, tmp_path, worktree):
+    sha, content = with_submodule(top, tmp_path)
+    if not worktree:
+        git(top, "submodule", "--quiet", "deinit", "--force", "vendor/lib")
+    (tmp_path / "lib").rename(tmp_path / "gone")
+    mirrors = GitMirrors(tmp_path / "mirrors")
+    found = await mirrors.fetch(await forge.git_source(REPO), REPO.name, sha, get=Extra)
+    (link,) = found.links
+    source = await forge.submodule_source(REPO, link, reader="")
+    inner = await mirrors.fetch(source, ModuleUrl(source.url), link.commit, get=Extra)
+    assert inner.n_lfs == 1
+    await mirrors.fetch_lfs(source, ModuleUrl(source.url), link.commit)
+    module = Submodule(path=link.path, url=source.url, commit=link.commit)
+    tar = b"".join([piece async for piece in mirrors.archive(REPO.name, sha, submodules=[module], lfs=True)])
+    with tarfile.open(fileobj=io.BytesIO(tar)) as opened:
+        assert opened.extractfile("vendor/lib/w.bin").read() == b"weights"
+    content.unlink()
+    others = GitMirrors(tmp_path / "others")
+    await others.fetch(source, ModuleUrl(source.url), link.commit, get=Extra)
+    with pytest.raises(PinNotFound, match=r"content of 'w\.bin' of git LFS is not in this checkout") as caught:
+        await others.fetch_lfs(source, ModuleUrl(source.url), link.commit)
+    assert caught.value.hint == "`git lfs pull` gets it."
+
+
+async def test_b108_a_submodule_that_is_not_here_says_how_to_get_it(forge, top, tmp_path):
+    sha, _ = with_submodule(top, tmp_path)
+    git(top, "submodule", "--quiet", "deinit", "--force", "vendor/lib")
+    shutil.rmtree(top / ".git/modules")
+    (link,) = (await forge.contents(sha, skip=(), get=Extra)).links
+    with pytest.raises(PinNotFound, match="The submodule 'vendor/lib' is not in this checkout") as caught:
+        await forge.submodule_source(REPO, link, reader="")
+    assert caught.value.hint == "`git submodule update --init --recursive` gets it."
+    for name in ("../../.git/hooks", "-x", "a/../b", "/etc", ""):
+        with pytest.raises(PinNotFound, match="leads out of its folder"):
+            await forge.submodule_source(REPO, replace(link, name=name), reader="")
 
 
 # --- there is nobody to talk to

@@ -401,3 +401,32 @@ async def test_two_claims_that_bind_a_secret_never_wait_for_each_other(town, sto
             *(store.write(lambda tx, attempt_id=attempt_id: claim(tx, attempt_id)) for attempt_id in ids)
         ) == [True, True]
     assert len(tries) == 2 * len(kept)
+
+
+async def test_a_secret_for_the_bots_own_use_belongs_to_its_repository_from_then_on(town, store):
+    await town.desk(setting("REGISTRY_TOKEN"))
+    vault, registry = town.process()
+    for _ in range(2):
+        value = await vault.own_use(REPO, "REGISTRY_TOKEN")
+        assert value is not None
+        assert value.get_secret_value() == VALUE
+    assert [one.get_secret_value() for one in registry.everything()] == [VALUE]
+    assert registry.attempts() == frozenset()
+    (kept,) = await store.read(lambda tx: tx.secrets("octo/app"))
+    assert kept.repo_id == REPO.id
+    with pytest.raises(SecretUnavailable, match="another repository that had this name"):
+        await vault.own_use(replace(REPO, id=REPO.id + 1), "REGISTRY_TOKEN")
+    with pytest.raises(SecretUnavailable, match="NONE is not set for octo/app"):
+        await vault.own_use(REPO, "NONE")
+    await town.desk(setting("REGISTRY_TOKEN", NEWER))
+    newer = await vault.own_use(REPO, "REGISTRY_TOKEN")
+    assert newer is not None
+    assert newer.get_secret_value() == NEWER
+
+
+async def test_a_version_of_another_repository_cannot_be_claimed(town, store):
+    await town.desk(setting("TOKEN"))
+    (kept,) = await store.read(lambda tx: tx.secrets("octo/app"))
+    claim = lambda repo_id: store.write(lambda tx: tx.claim_secret(kept.id, repo_id=repo_id))  # noqa: E731
+    assert [await claim(7), await claim(8), await claim(7)] == [True, False, True]
+    assert not await store.write(lambda tx: tx.claim_secret("gone", repo_id=7))
