@@ -13,7 +13,7 @@ from tests.e2e.test_cli import Desk
 from tests.fakes.hub import FakeHub
 from tests.world import open_world
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(200)]
 
 NOBODY = "http://127.0.0.1:9"
 """The discard port, where nobody listens."""
