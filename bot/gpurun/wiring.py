@@ -18,7 +18,7 @@ from gpurun.adapters.blobs import FolderBlobs
 from gpurun.adapters.clock import SystemChance, SystemClock
 from gpurun.adapters.git import GitPast
 from gpurun.adapters.hub import HuggingFaceHub
-from gpurun.adapters.images import NearestImages, RegistryImages
+from gpurun.adapters.images import NearestImages, RegistryImages, SilentImages
 from gpurun.adapters.local import LocalForge
 from gpurun.adapters.secrets import MemorySecrets
 from gpurun.adapters.store import PostgresStore, SqliteStore
@@ -257,7 +257,7 @@ async def open_house(
         chance=chance,
         git=git,
         hub=hub,
-        images=NearestImages(images, providers.values()) if isinstance(forge, LocalForge) else images,
+        images=(NearestImages if isinstance(forge, LocalForge) else SilentImages)(images, providers.values()),
         forge=forge,
         uplinks=uplinks,
         providers=providers,

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from gpurun.domain.errors import Bug, GpurunError, NothingIncluded, PinNotFound, SourceUnavailable, UserError
+from gpurun.domain.errors import Bug, GpurunError, HubSilent, NothingIncluded, PinNotFound, SourceUnavailable, UserError
 from gpurun.domain.forge import (
     ChangedFiles,
     Check,
@@ -127,8 +127,13 @@ class FakeHub:
             raise NothingIncluded(f"`include` and `exclude` leave none of the {len(files)} files of {spec.id}.")
         return spec.with_files(wanted)
 
-    async def resolved_before(self, spec: ModelSpec) -> SaidBefore | None:
-        return self.said_before.get((spec.id, spec.revision))
+    async def resolve_or_recall(self, spec: ModelSpec) -> SaidBefore:
+        try:
+            return SaidBefore(await self.resolve(spec), "")
+        except HubSilent:
+            if (spec.id, spec.revision) not in self.said_before:
+                raise
+            return self.said_before[spec.id, spec.revision]
 
     async def revision_of(self, model_id: str, ref: str, *, kind: HubKind = "model") -> Revision:
         _raise_next(self.errors)
@@ -152,7 +157,7 @@ class FakeHub:
             return Preparation(bytes_total=total, bytes_missing=self.missing_bytes.pop(0), files_missing=1)
         return Preparation(bytes_total=total, bytes_missing=0, files_missing=0, folder="/cache/views/v")
 
-    async def let_go(self, user: str) -> None:
+    async def unuse(self, user: str) -> None:
         self.uses.pop(user, None)
 
     async def users(self) -> frozenset[str]:

@@ -35,7 +35,7 @@ async def lay_out_weights(
 
 async def let_weights_go(services: EngineServices, attempt: Attempt) -> None:
     """The attempt does not use them any more."""
-    await edges.call(failpoints.ATTEMPT_LET_GO, lambda: services.hub.let_go(attempt.id), timeout_s=CALL_TIMEOUT_S)
+    await edges.call(failpoints.ATTEMPT_LET_GO, lambda: services.hub.unuse(attempt.id), timeout_s=CALL_TIMEOUT_S)
 
 
 def side_by_side(image: Preparation, weights: Preparation) -> Preparation:

@@ -34,7 +34,7 @@ from gpurun.flow import edges, failpoints
 from gpurun.flow.commit import FETCH_TIMEOUT_S, fetch_commit, fetch_history, fetch_lfs, fetch_submodule, find_merge
 from gpurun.flow.login import login_of
 from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices
-from gpurun.flow.silence import confirm_image, resolve_model
+from gpurun.flow.silence import kept_notes, recalled_notes
 from gpurun.plan import digest as digests
 from gpurun.plan.lines import at_include
 from gpurun.plan.load import load, policy_of
@@ -126,9 +126,10 @@ class Resolver:
             case ConfirmImage():
                 return await self._confirm(run, job, pin)
             case ResolveModel(spec):
-                model, notes = await edges.call(
-                    failpoints.RUN_MODEL, lambda: resolve_model(self._s, spec), timeout_s=FETCH_TIMEOUT_S
+                said = await edges.call(
+                    failpoints.RUN_MODEL, lambda: self._s.hub.resolve_or_recall(spec), timeout_s=FETCH_TIMEOUT_S
                 )
+                model, notes = said.pin, recalled_notes(said)
                 require_same_files(run.pins.lock or Lock(), model, folder=run.folder)
                 return lambda pins: replace(pins, models=(*pins.models, model), notes=(*pins.notes, *notes))
             case _:
@@ -159,9 +160,12 @@ class Resolver:
         WrongPlatform.
         """
         login = await login_of(self._s, run, job, failpoints.RUN_LOGIN)
-        seen, notes = await edges.call(
-            failpoints.RUN_IMAGE, lambda: confirm_image(self._s, run, pin, login), timeout_s=CALL_TIMEOUT_S
+        seen = await edges.call(
+            failpoints.RUN_IMAGE,
+            lambda: self._s.images.confirm(pin.image, locked=pin.locked, login=login),
+            timeout_s=CALL_TIMEOUT_S,
         )
+        notes = await kept_notes(self._s, run, pin.image, seen)
         machines = await self._machines(run, job) if seen.platforms else {}
         not_on = require_a_machine(pin.image, seen.platforms, machines)
         return lambda pins: replace(

@@ -88,11 +88,11 @@ class Preparation:
 
 @dataclass(frozen=True, slots=True)
 class SaidBefore:
-    """What the hub answered to the same question on another day."""
+    """What the hub answers, or answered to the same question on another day."""
 
     pin: ModelPin
     on: str
-    """A day, `2026-12-01`."""
+    """A day, `2026-12-01`; empty: it was asked now."""
 
 
 class Hub(Protocol):
@@ -105,8 +105,11 @@ class Hub(Protocol):
         """
         ...
 
-    async def resolved_before(self, spec: ModelSpec) -> SaidBefore | None:
-        """What `resolve` last returned for it here, on this machine. Asks nobody, so access may be lost since."""
+    async def resolve_or_recall(self, spec: ModelSpec) -> SaidBefore:
+        """`resolve`, and when nobody answers what it last returned for it on this machine: access may be lost since.
+
+        Raises: as `resolve`; HubSilent also when there was no answer before.
+        """
         ...
 
     async def revision_of(self, model_id: str, ref: str, *, kind: HubKind = "model") -> Revision:
@@ -132,14 +135,14 @@ class Hub(Protocol):
     async def lay_out(self, pins: Sequence[ModelPin], *, user: str, until: datetime, wait_s: float) -> Preparation:
         """`prefetch`, which goes on between the calls, and at its end a folder that looks like a hub cache.
 
-        All bytes in it were hashed by this process. Nothing of the pins is removed from the cache until `let_go(user)`,
+        All bytes in it were hashed by this process. Nothing of the pins is removed from the cache until `unuse(user)`,
         or, when that never comes, some time after `until`. `user` is an attempt's id.
 
         Raises: as `prefetch`.
         """
         ...
 
-    async def let_go(self, user: str) -> None:
+    async def unuse(self, user: str) -> None:
         """That attempt is over for good. Silent when it used nothing."""
         ...
 

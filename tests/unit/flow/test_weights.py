@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import anyio
 import pytest
 
+from gpurun.adapters.images import SilentImages
 from gpurun.domain.errors import HubSilent, HubUnavailable, PinNotFound, RegistrySilent
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.ids import ImageRef, RepoName, Revision
@@ -172,6 +173,8 @@ SECOND = "01kdrun0000000000000000002"
 @pytest.mark.parametrize("has_it", [True, False])
 async def test_a_silent_registry_is_not_needed_for_a_commit_that_ran_here(world, clock, has_it):
     world.use(KeepingCloud(clock, has_it=has_it))
+    registry, world.images = world.images, SilentImages(world.images, [world.cloud])
+    world.restart()
     await world.start()
     await world.run_until_over()
     clock.advance(days=2)
@@ -181,7 +184,7 @@ async def test_a_silent_registry_is_not_needed_for_a_commit_that_ran_here(world,
         "by its digest."
     )
     for number in (2, 3):  # the day stays that of the answer
-        world.images.errors = [RegistrySilent("The registry does not answer.")]
+        registry.errors = [RegistrySilent("The registry does not answer.")]
         run_id = f"{SECOND[:-1]}{number}"
         await world.start(run_id)
         await world.run_until_over()
@@ -192,9 +195,11 @@ async def test_a_silent_registry_is_not_needed_for_a_commit_that_ran_here(world,
 
 async def test_what_another_repository_ran_says_nothing(world, clock):
     world.use(KeepingCloud(clock))
+    registry, world.images = world.images, SilentImages(world.images, [world.cloud])
+    world.restart()
     await world.start()
     await world.run_until_over()
-    world.images.errors = [RegistrySilent("The registry does not answer.")] * 500
+    registry.errors = [RegistrySilent("The registry does not answer.")] * 500
     await world.start(SECOND, repo=RepoRef(installation_id=1, name=RepoName("octo/other"), id=8))
     await world.run_until_over()
     run = await world.the_run(SECOND)

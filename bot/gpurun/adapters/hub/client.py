@@ -26,7 +26,7 @@ from gpurun.adapters.hub.refusals import Asked, is_start_of_commit
 from gpurun.adapters.hub.remembered import recall, remember
 from gpurun.adapters.hub.shelf import Shelf, touch
 from gpurun.adapters.hub.wire import HubWire, whole
-from gpurun.domain.errors import GpurunError, HubUnavailable, NothingIncluded, PinNotFound
+from gpurun.domain.errors import GpurunError, HubSilent, HubUnavailable, NothingIncluded, PinNotFound
 from gpurun.domain.ids import Revision
 from gpurun.domain.plan import HubKind, ModelFile, ModelPin, ModelSpec, hub_path
 from gpurun.ports.bytes import Preparation, SaidBefore
@@ -96,9 +96,14 @@ class HuggingFaceHub:
             await asyncio.to_thread(remember, self._cache(spec).folder, spec, pin, self._clock.now())
         return pin
 
-    async def resolved_before(self, spec: ModelSpec) -> SaidBefore | None:
-        _check_id(spec.id)
-        return await asyncio.to_thread(recall, self._cache(spec).folder, spec)
+    async def resolve_or_recall(self, spec: ModelSpec) -> SaidBefore:
+        try:
+            return SaidBefore(await self.resolve(spec), "")
+        except HubSilent:
+            before = await asyncio.to_thread(recall, self._cache(spec).folder, spec)
+            if before is None:
+                raise
+            return before
 
     async def revision_of(self, model_id: str, ref: str, *, kind: HubKind = "model") -> Revision:
         _check_id(model_id)
@@ -161,7 +166,7 @@ class HuggingFaceHub:
             raise HubUnavailable(f"The bot cannot write to {self._cache_folder} ({exc.strerror}).") from exc
         return await self._layouts.lay_out(key, pins, wanted, wait_s)
 
-    async def let_go(self, user: str) -> None:
+    async def unuse(self, user: str) -> None:
         await asyncio.to_thread(self._shelf.let_go, user)
 
     async def users(self) -> frozenset[str]:
@@ -169,7 +174,7 @@ class HuggingFaceHub:
 
     async def tidy(self, over: Collection[str] = ()) -> None:
         for user in over:
-            await self.let_go(user)
+            await self.unuse(user)
         await self._layouts.tidy()
 
     def _wanted(self, pins: Sequence[ModelPin]) -> tuple[Wanted, ...]:

@@ -239,7 +239,7 @@ async def three(make_hub, add_pin, shelf) -> list[ModelPin]:
     for number in (1, 2, 3):
         pins.append(await add_pin(f"acme/m{number}", {"model.bin": bytes([number]) * 1000}))
         await laid_out(hub, pins[-1])
-        await hub.let_go(USER)
+        await hub.unuse(USER)
         at(shelf, f"acme--m{number}", number)
     return pins
 
@@ -255,7 +255,7 @@ async def test_the_least_recently_used_goes_first(make_hub, add_pin, shelf, cach
     assert len(list((cache / "views").iterdir())) == 2  # else the bytes stayed on the disk
     hub = make_hub()
     await laid_out(hub, pins[1])  # used now
-    await hub.let_go(USER)
+    await hub.unuse(USER)
     shelf.clear(Limits(max_bytes=1000), datetime.now(UTC))
     assert there(cache, pins) == [False, True, False]
 
@@ -330,24 +330,24 @@ async def test_the_list_says_what_is_used_by_whom(make_hub, add_pin, shelf):
 
 async def test_what_the_hub_said_is_known_when_it_is_silent(fake, make_hub, add_pin, clock, cache):
     pin = await add_pin()
-    with pytest.raises(HubSilent):
-        await HuggingFaceHub("http://127.0.0.1:9", SecretStr(""), cache, clock).resolve(pin.spec)
     silent = HuggingFaceHub("http://127.0.0.1:9", SecretStr(""), cache, clock)
-    before = await silent.resolved_before(pin.spec)
-    assert before is not None
+    before = await silent.resolve_or_recall(pin.spec)
     assert (before.pin, before.on) == (pin, clock.now().date().isoformat())
     named = replace(pin.spec, refs=("v2",), target="/w")
-    assert (await silent.resolved_before(named)).pin == replace(pin, refs=("v2",), target="/w")
+    assert (await silent.resolve_or_recall(named)).pin == replace(pin, refs=("v2",), target="/w")
     for other in (replace(pin.spec, include=("*.json",)), replace(pin.spec, revision=Revision("e" * 40))):
-        assert await silent.resolved_before(other) is None
+        with pytest.raises(HubSilent):
+            await silent.resolve_or_recall(other)
+    assert (await make_hub().resolve_or_recall(pin.spec)).on == ""
 
 
-async def test_what_was_said_and_cannot_be_read_was_not_said(make_hub, add_pin, cache):
+async def test_what_was_said_and_cannot_be_read_was_not_said(add_pin, cache, clock):
     pin = await add_pin()
     (kept,) = (cache / "acme--tiny/resolved").iterdir()
     for text in ("", "{", "[]", '{"on": "2026-12-01", "files": []}', '{"on": "2026-12-01", "files": [{"x": 1}]}'):
         kept.write_text(text)
-        assert await make_hub().resolved_before(pin.spec) is None
+        with pytest.raises(HubSilent):
+            await HuggingFaceHub("http://127.0.0.1:9", SecretStr(""), cache, clock).resolve_or_recall(pin.spec)
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 429, 500, 503])
@@ -355,5 +355,5 @@ async def test_a_hub_that_answers_is_not_silent(fake, make_hub, add_pin, status)
     pin = await add_pin()
     fake.fail_next(status, times=50)
     with pytest.raises((PinNotFound, HubUnavailable)) as caught:
-        await make_hub().resolve(pin.spec)
+        await make_hub().resolve_or_recall(pin.spec)
     assert not isinstance(caught.value, HubSilent)
