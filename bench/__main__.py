@@ -17,6 +17,7 @@ NAMES = (
     "live_runs",
     "config_file",
     "weights",
+    "cache",
     "source",
 )
 

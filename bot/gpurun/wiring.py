@@ -18,7 +18,7 @@ from gpurun.adapters.blobs import FolderBlobs
 from gpurun.adapters.clock import SystemChance, SystemClock
 from gpurun.adapters.git import GitPast
 from gpurun.adapters.hub import HuggingFaceHub
-from gpurun.adapters.images import NearestImages, RegistryImages
+from gpurun.adapters.images import NearestImages, RegistryImages, SilentImages
 from gpurun.adapters.local import LocalForge
 from gpurun.adapters.secrets import MemorySecrets
 from gpurun.adapters.store import PostgresStore, SqliteStore
@@ -31,6 +31,7 @@ from gpurun.flow import failpoints
 from gpurun.flow.engine import AgentBundle, EngineServices, handlers, know_providers
 from gpurun.flow.facts import Links
 from gpurun.flow.intake import Intake
+from gpurun.flow.keep_cache import keep_cache_for_ever
 from gpurun.flow.keep_secrets import keep_secrets_for_ever
 from gpurun.flow.publish import Publisher
 from gpurun.flow.seal import seal_for_ever
@@ -42,7 +43,7 @@ from gpurun.http.uplink import UnixUplinks
 from gpurun.ports.bytes import Images
 from gpurun.ports.clock import Chance, Clock
 from gpurun.ports.forge import Forge
-from gpurun.ports.provider import Provider
+from gpurun.ports.provider import MountsWeights, Provider
 from gpurun.ports.secrets import Secrets
 from gpurun.ports.store import Kind, Store
 from gpurun.ports.vault import Vault
@@ -94,6 +95,7 @@ class House:
             tasks.start_soon(self.uplinks.keep, self.store, self.clock)
             if self.app is not None:  # what a local run is given ends with its process
                 tasks.start_soon(keep_secrets_for_ever, self.store, self.clock, self.http.vault)
+                tasks.start_soon(keep_cache_for_ever, self.store, self.clock, self.http.hub)
             await self.worker.run(stop)
             tasks.cancel_scope.cancel()
 
@@ -201,7 +203,7 @@ async def open_sources(settings: Settings) -> AsyncIterator[Sources]:
     Folders(state=home, cache=home).made()
     async with AsyncExitStack() as stack:
         clock = SystemClock()
-        hub = HuggingFaceHub(settings.hub_url, settings.hub_token, home / "hub", clock, at_terminal=True)
+        hub = open_hub(settings, home / "hub", clock, at_terminal=True)
         stack.push_async_callback(hub.close)
         images = RegistryImages()
         stack.push_async_callback(images.close)
@@ -221,9 +223,7 @@ async def open_house(
     clock, chance = SystemClock(), SystemChance()
     store = await stack.enter_async_context(open_store(settings, folders, clock, chance))
     git = GitPast(folders.cache / "git")
-    hub = HuggingFaceHub(
-        settings.hub_url, settings.hub_token, folders.cache / "hub", clock, at_terminal=given is not None
-    )
+    hub = open_hub(settings, folders.cache / "hub", clock, at_terminal=given is not None)
     stack.push_async_callback(hub.close)
     images = RegistryImages()
     stack.push_async_callback(images.close)
@@ -232,6 +232,7 @@ async def open_house(
     maskers = Maskers(memory, store.install_secret)
     keys = KeyFile(key_file(settings, folders))
     vault: Vault = StoredVault(store, keys, memory) if given is None else GivenVault(given, memory)
+    providers = await open_providers(stack, settings, folders)
     http = HttpServices(
         store=store,
         git=git,
@@ -244,11 +245,11 @@ async def open_house(
         webhook_secrets=tuple(secret for secret in secrets if secret.get_secret_value()),
         public_url=settings.public_url.rstrip("/"),
         log_quota_bytes=settings.log_quota_mib * MIB,
+        mounting=frozenset(name for name, one in providers.items() if isinstance(one, MountsWeights)),
     )
     api = AgentApi(http)
     uplinks = UnixUplinks(api, folder=folders.state / "up", chance=chance, take=api.appends.at_once)
     stack.push_async_callback(uplinks.aclose)
-    providers = await open_providers(stack, settings, folders)
     agent = agent_zip(folders.cache / "agent")
     services = EngineServices(
         store=store,
@@ -256,7 +257,7 @@ async def open_house(
         chance=chance,
         git=git,
         hub=hub,
-        images=NearestImages(images, providers.values()) if isinstance(forge, LocalForge) else images,
+        images=(NearestImages if isinstance(forge, LocalForge) else SilentImages)(images, providers.values()),
         forge=forge,
         uplinks=uplinks,
         providers=providers,
@@ -292,6 +293,18 @@ async def open_house(
         hide=hide,
         providers=providers,
         state=folders.state,
+    )
+
+
+def open_hub(settings: Settings, folder: Path, clock: Clock, *, at_terminal: bool) -> HuggingFaceHub:
+    """With its cache in that folder."""
+    return HuggingFaceHub(
+        settings.hub_url,
+        settings.hub_token,
+        folder,
+        clock,
+        at_terminal=at_terminal,
+        max_cache_bytes=settings.weights_cache_mib * MIB or None,
     )
 
 

@@ -44,6 +44,7 @@ The spec, answer of `claim`:
                              every secret, because the bot alone knows how to spell them
     model                    repeated, `<index>\0<id>\0<revision>\0<target>`; target may be empty
     file                     repeated, `<model index>\0<size>\0<sha256>\0<etag>\0<path>`
+    weights                  `mounted`: the bot has verified all files and had them mounted read-only as the hub cache
     artifact                 repeated, a glob under `workdir`
 
 A line of `metrics` is one JSON object; a value that is not known is `null` or left out, never 0:
@@ -83,6 +84,9 @@ MAX_FRAME = 4096
 """Bytes of a line with something that the bot could not be told."""
 
 PHASES = ("claimed", "source", "weights", "setup", "running", "collecting", "finished")
+
+MOUNTED = "mounted"
+"""Of `weights`."""
 
 # results of `finish`
 PASSED = "passed"

@@ -258,10 +258,8 @@ class Run:
         if spec.workdir:
             self._find_workdir(spec)  # before the weights: a wrong name is told soon
         if spec.models:
-            from gpurun_agent import weights
-
             self._enter("weights")
-            weights.fetch(self, list(spec.models.values()), around.hub)
+            self._have_weights(spec)
         env = around.job_env(spec)
         self._enter("setup" if spec.setup else "running")
         # The bot tries a lost attempt again unless it knows that user code has begun, which must not run twice.
@@ -278,6 +276,17 @@ class Run:
         if spec.artifacts:
             self._collect(spec)
         return end
+
+    def _have_weights(self, spec: Spec) -> None:
+        models, hub = list(spec.models.values()), self._around.hub
+        if spec.weights == protocol.MOUNTED:
+            from gpurun_agent import mounted
+
+            if mounted.use(self, models, hub):
+                return
+        from gpurun_agent import weights
+
+        weights.fetch(self, models, hub)
 
     def _find_workdir(self, spec: Spec) -> None:
         from gpurun_agent import workdir

@@ -54,6 +54,7 @@ class Spec:
         self.env: list[tuple[str, str]] = []
         self.secrets: list[tuple[str, str]] = []
         self.mask: list[bytes] = []
+        self.weights = ""
         self.models: dict[int, Model] = {}
         self.artifacts: list[str] = []
         try:
@@ -69,7 +70,7 @@ class Spec:
             self.mask.append(value)
             return
         text = value.decode("utf-8", "surrogateescape")
-        if name in ("token", "source", "setup", "run", "workdir"):
+        if name in ("token", "source", "setup", "run", "workdir", "weights"):
             setattr(self, name, text)
         elif name in ("number", "max_duration_s", "log_quota", "git"):
             setattr(self, name, int(text))

@@ -58,7 +58,16 @@ def both(*edges: str) -> tuple[str, ...]:
     return tuple(f"{edge}.{side}" for edge in edges for side in ("before", "after"))
 
 
-IDLE = both("observe.accounts", "observe.list", "observe.settle", "worker.claim", "audit.seal", "secrets.forget")
+IDLE = both(
+    "observe.accounts",
+    "observe.list",
+    "observe.settle",
+    "worker.claim",
+    "audit.seal",
+    "secrets.forget",
+    "cache.users",
+    "cache.tidy",
+)
 """What a bot does that nobody asks for anything."""
 
 STORIES: dict[str, tuple[str, ...]] = {
@@ -79,14 +88,8 @@ STORIES: dict[str, tuple[str, ...]] = {
         *both("run.history_source", "run.history_fetch"),
         *both("run.submodule_source", "run.submodule_fetch", "run.lfs_source", "run.lfs_fetch"),
         *both("run.pin", "run.offers", "run.settle"),
-        *both(
-            "attempt.uplink_open",
-            "attempt.login",
-            "attempt.prepare",
-            "attempt.settle",
-            "attempt.destroy",
-            "attempt.uplink_close",
-        ),
+        *both("attempt.uplink_open", "attempt.login", "attempt.prepare", "attempt.weights", "attempt.settle"),
+        *both("attempt.destroy", "attempt.uplink_close", "attempt.let_go"),
         "attempt.send_create.before",
         *both("publish.turn", "publish.announce", "publish.commit", "publish.react"),
         *both("publish.create_check", "publish.create_comment"),

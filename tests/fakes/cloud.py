@@ -205,6 +205,13 @@ class SlowCloud(FakeCloud):
 
 
 @dataclass
+class MountingCloud(SlowCloud):
+    """A cloud on the bot's own machine, which mounts weights: `ports.provider.MountsWeights`."""
+
+    mounts_weights: Literal[True] = True
+
+
+@dataclass
 class SmallCloud(FakeCloud):
     """A cloud that knows its machine: `ports.provider.SaysWhyNot`."""
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from gpurun.domain.errors import Bug, GpurunError, NothingIncluded, PinNotFound, SourceUnavailable, UserError
+from gpurun.domain.errors import Bug, GpurunError, HubSilent, NothingIncluded, PinNotFound, SourceUnavailable, UserError
 from gpurun.domain.forge import (
     ChangedFiles,
     Check,
@@ -26,7 +26,7 @@ from gpurun.domain.plan import HubKind, ModelFile, ModelPin, ModelSpec
 from gpurun.domain.repository import RepoFacts
 from gpurun.domain.run import Phase, Result, ResultKind
 from gpurun.domain.source import Fetched, Gitlink, GitTag, ModuleUrl, Submodule
-from gpurun.ports.bytes import Preparation
+from gpurun.ports.bytes import Preparation, SaidBefore
 from gpurun.ports.store import Store, Tx
 from gpurun.run.tokens import run_token, token_sha256
 from tests.fakes.cloud import FakeCloud, FakeInstance
@@ -110,6 +110,12 @@ class FakeHub:
     refs: dict[tuple[str, str], Revision] = field(default_factory=dict)
     """Branches and tags."""
     errors: list[GpurunError] = field(default_factory=list)
+    said_before: dict[tuple[str, Revision], SaidBefore] = field(default_factory=dict)
+    """What it answered on another day."""
+    missing_bytes: list[int] = field(default_factory=list)
+    """What is still to come at each question, before all is there."""
+    uses: dict[str, datetime] = field(default_factory=dict)
+    """Attempts that use something, and until when."""
 
     async def resolve(self, spec: ModelSpec) -> ModelPin:
         _raise_next(self.errors)
@@ -120,6 +126,14 @@ class FakeHub:
         if files and not wanted:
             raise NothingIncluded(f"`include` and `exclude` leave none of the {len(files)} files of {spec.id}.")
         return spec.with_files(wanted)
+
+    async def resolve_or_recall(self, spec: ModelSpec) -> SaidBefore:
+        try:
+            return SaidBefore(await self.resolve(spec), "")
+        except HubSilent:
+            if (spec.id, spec.revision) not in self.said_before:
+                raise
+            return self.said_before[spec.id, spec.revision]
 
     async def revision_of(self, model_id: str, ref: str, *, kind: HubKind = "model") -> Revision:
         _raise_next(self.errors)
@@ -134,6 +148,24 @@ class FakeHub:
         return Preparation(
             bytes_total=sum(file.size for pin in pins for file in pin.files), bytes_missing=0, files_missing=0
         )
+
+    async def lay_out(self, pins: Sequence[ModelPin], *, user: str, until: datetime, wait_s: float) -> Preparation:
+        self.uses[user] = until
+        _raise_next(self.errors)
+        total = sum(file.size for pin in pins for file in pin.files)
+        if self.missing_bytes:
+            return Preparation(bytes_total=total, bytes_missing=self.missing_bytes.pop(0), files_missing=1)
+        return Preparation(bytes_total=total, bytes_missing=0, files_missing=0, folder="/cache/views/v")
+
+    async def unuse(self, user: str) -> None:
+        self.uses.pop(user, None)
+
+    async def users(self) -> frozenset[str]:
+        return frozenset(self.uses)
+
+    async def tidy(self, over: Collection[str] = ()) -> None:
+        for user in over:
+            self.uses.pop(user, None)
 
     def open(self, pin: ModelPin, file: ModelFile, *, offset: int = 0) -> AsyncIterator[bytes]:
         raise Bug("no flow test reads a model")

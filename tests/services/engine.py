@@ -6,10 +6,13 @@ import contextlib
 import os
 import random
 import secrets
+from importlib import metadata
+from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
-from ops.local_services import Images, Missing, busybox_tar, shared_registry
+from ops.local_services import Images, Missing, busybox_tar, shared_registry, tar_of
 from ops.local_services import engine as connect
 from tests.docker.launching import Bench, Launches
 from tests.fakes.clock import FakeChance, FakeClock
@@ -104,6 +107,15 @@ class BaseImages:
         return self._images.derived("user", "ENV COLOUR=green\nWORKDIR /srv\nUSER 1000:1000")
 
     @property
+    def hub_client(self) -> str:
+        """`user_1000` with this environment's huggingface_hub on its path, and no HOME."""
+        return self._images.derived(
+            "hub-client",
+            "ADD site.tar /site\nENV PYTHONPATH=/site HOME=\nUSER 1000:1000",
+            {"site.tar": pure_python("huggingface_hub")},
+        )
+
+    @property
     def busybox_shell(self) -> str:
         """Python with busybox as `/bin/sh`."""
         return self._images.derived(
@@ -165,3 +177,18 @@ async def docker_bench(engine, docker_network, nothing_left, launches):
 def launches(tmp_path):
     """Makes launches for `docker_bench`. Random, because container names outlive a test that was killed."""
     return Launches(tmp_path, FakeChance(FakeClock(), seed=secrets.randbits(32)))
+
+
+def pure_python(distribution: str) -> bytes:
+    """A tar of the Python files of an installed distribution and of all that it requires."""
+    names, files = [distribution], {}
+    for name in names:
+        found = metadata.distribution(name)
+        for path in found.files or ():
+            if path.suffix == ".py" or path.parent.suffix == ".dist-info":
+                files[str(path)] = found.locate_file(path)
+        for needed in map(Requirement, found.requires or ()):
+            if needed.name not in names and (needed.marker is None or needed.marker.evaluate({"extra": ""})):
+                names.append(needed.name)
+    inside = {name: Path(str(path)).read_bytes() for name, path in sorted(files.items()) if not name.startswith("..")}
+    return tar_of(inside)

@@ -261,6 +261,41 @@ def audit_verify() -> None:
     sys.exit(verify_audit())
 
 
+@cli.group()
+def cache() -> None:
+    """Verified models and data sets on this machine's disk. Works while a server and runs use them."""
+
+
+@cache.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def cache_list(as_json: bool) -> None:  # noqa: FBT001 (click passes flags like this)
+    """What is there, how large it is, when it was last used, and by how many live runs now."""
+    from gpurun.cli.cache import Output, list_cache
+
+    sys.exit(list_cache(Output.JSON if as_json else Output.PEOPLE))
+
+
+@cache.command(
+    "prune",
+    epilog="Exit codes: 0 all of it is gone, 1 some of it is used by live runs and stays, 2 usage, or a folder that "
+    "cannot be written to.",
+)
+@click.option("--all", "everything", is_flag=True, help="Everything that no live run uses.")
+@click.option("--older-than", metavar="AGE", default="", help="What was not used for so long, such as 12h or 7d.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def cache_prune(everything: bool, older_than: str, as_json: bool) -> None:  # noqa: FBT001 (click passes flags like this)
+    """Remove the least recently used, down to GPURUN_WEIGHTS_CACHE_MIB, and old unfinished downloads.
+
+    What a live run uses stays, whatever is asked for.
+    """
+    from gpurun.cli.cache import Output, Prune, prune_cache
+
+    if everything and older_than:
+        raise click.UsageError("--all is more than --older-than. Use one of them.")
+    wish = Prune(everything=everything, older_than=older_than)
+    sys.exit(prune_cache(wish, Output.JSON if as_json else Output.PEOPLE))
+
+
 @cli.command()
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 def completion(shell: str) -> None:

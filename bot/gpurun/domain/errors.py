@@ -14,6 +14,7 @@ GpurunError
     WrongPlatform        the image is for other machines than those that would run it
   Transient              try again; `retry_after_s` when the other side said so
     ForgeUnavailable  HubUnavailable  RegistryUnavailable  ProviderUnavailable  SourceUnavailable
+      HubSilent RegistrySilent   nobody answered at all
       ForgeLimited       the forge did nothing, and wants to be left alone for a while
       NoGit              (of the source) git is not installed; at a terminal it is the person's to mend
   Refused                permanent; an operator must act
@@ -137,8 +138,16 @@ class HubUnavailable(Transient):
     """The model hub timed out, answered 5xx or 429."""
 
 
+class HubSilent(HubUnavailable):
+    """Nobody answered at all: the network or the hub is away."""
+
+
 class RegistryUnavailable(Transient):
     """The image registry timed out, answered 5xx or 429."""
+
+
+class RegistrySilent(RegistryUnavailable):
+    """Nobody answered at all: the network or the registry is away."""
 
 
 class ProviderUnavailable(Transient):

@@ -23,5 +23,7 @@ class SeenImage:
 
     platforms: tuple[str, ...] = ()
     """`linux/arm64`, sorted; empty when nobody says."""
+    kept_by: str = ""
+    """The provider that has it while its registry is silent; empty when somebody was asked."""
     tag_points_to: str = ""
     """`sha256:…` that the tag stands for now; empty when there is none, or nobody says."""

@@ -65,6 +65,8 @@ class Launch:
     """For pulling the image; never part of the instance. None: what the provider is logged in with."""
     env: Mapping[str, str] = field(default_factory=dict)
     """`GPURUN_*` for the boot script; no secret."""
+    weights: str = ""
+    """A folder on the bot's disk to be mounted read-only as the hub cache; empty: the agent fetches weights itself."""
 
 
 class InstanceState(StrEnum):

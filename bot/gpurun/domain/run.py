@@ -138,6 +138,8 @@ class Pins:
     """Of the commits behind the run's; None before the history was fetched."""
     starter: str = ""
     """A `.gpurun.yml` to begin with, for a commit that has none. Made of foreign text."""
+    notes: tuple[str, ...] = ()
+    """What people should know of how pins were found: whom nobody could ask."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

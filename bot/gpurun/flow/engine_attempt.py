@@ -22,9 +22,11 @@ from gpurun.domain.errors import (
     Transient,
 )
 from gpurun.domain.offer import Launch, Preparation, Uplink
+from gpurun.domain.plan import Plan
 from gpurun.domain.run import Attempt, AttemptState, AuditEntry, Run, RunState, Stray, StrayState
 from gpurun.domain.stream import StreamName
 from gpurun.flow import edges, failpoints
+from gpurun.flow.engine_weights import lay_out_weights, let_weights_go, side_by_side
 from gpurun.flow.login import login_of
 from gpurun.flow.planning import job_of
 from gpurun.flow.services import CALL_TIMEOUT_S, MOVES, EngineServices, engine_audit
@@ -50,6 +52,7 @@ from gpurun.run.decide_attempt import (
     SendCreate,
     StillThere,
     Unclear,
+    WrongWeights,
     decide_attempt,
 )
 from gpurun.run.tokens import claim_token
@@ -116,7 +119,7 @@ class AttemptSteps:
             case Destroy():
                 facts = replace(facts, destroyed=await self._destroy(attempt))
             case SaveAttempt(row=row) if row.state is AttemptState.VOID:
-                await self._close_uplink(attempt)
+                await self._let_all_go(attempt)
             case SaveAttempt() | AttemptIsOver():
                 raise Bug("What needs no call was not written at once.")
             case SendCreate():
@@ -236,25 +239,13 @@ class AttemptSteps:
         self, attempt: Attempt, run: Run, facts: AttemptFacts, now: datetime, lease: Lease
     ) -> AttemptFacts:
         """Prepares, and when all is ready wins the CAS and calls create: the only place that does."""
-        launch = await self._launch(attempt, run)
-        try:
-            login = await login_of(
-                run,
-                job_of(run),
-                lambda name: edges.call(
-                    failpoints.ATTEMPT_LOGIN, lambda: self._s.vault.own_use(run.repo, name), timeout_s=CALL_TIMEOUT_S
-                ),
-            )
-        except SecretUnavailable as lost:  # since planning
-            facts = replace(facts, prepared=Rejected("auth", str(lost)))
-        else:
-            launch = replace(launch, login=login)
-            facts = replace(facts, prepared=await self._prepare(attempt, launch))
+        launch, prepared = await self._all_prepared(attempt, run)
+        facts = replace(facts, prepared=prepared)
         match decide_attempt(attempt, run, facts, now):
             case SendCreate():
                 pass
             case SaveAttempt(row=row) if row.state is AttemptState.VOID:
-                await self._close_uplink(attempt)
+                await self._let_all_go(attempt)
                 return facts
             case _:
                 return facts
@@ -265,7 +256,7 @@ class AttemptSteps:
             return facts
         created = await self._create(attempt, launch)
         if not isinstance(created, Accepted) and not _in_doubt(created):
-            await self._close_uplink(attempt)
+            await self._let_all_go(attempt)
         return replace(facts, created=created)
 
     def _send_create(self, tx: Tx, lease: Lease, asked: AttemptFacts) -> bool:
@@ -276,9 +267,30 @@ class AttemptSteps:
         tx.audit(engine_audit(now, "create_sent", f"attempt:{attempt.id}", name=attempt.name))
         return True
 
-    async def _launch(self, attempt: Attempt, run: Run) -> Launch:
+    async def _all_prepared(self, attempt: Attempt, run: Run) -> tuple[Launch, Preparation | Rejected | WrongWeights]:
+        """Image and weights, as far as they are. A job whose image is refused downloads nothing."""
         if run.plan is None:
             raise Bug(f"The run {run.id} has an attempt and no plan.")
+        launch = await self._launch(attempt, run.plan)
+        try:
+            login = await login_of(
+                run,
+                job_of(run),
+                lambda name: edges.call(
+                    failpoints.ATTEMPT_LOGIN, lambda: self._s.vault.own_use(run.repo, name), timeout_s=CALL_TIMEOUT_S
+                ),
+            )
+        except SecretUnavailable as lost:  # since planning
+            return launch, Rejected("auth", str(lost))
+        launch = replace(launch, login=login)
+        image = await self._prepare(attempt, launch)
+        if isinstance(image, Rejected):
+            return launch, image
+        wait_s = PREPARE_WAIT_S if image.ready else 0.0
+        launch, weights = await lay_out_weights(self._s, attempt, run.plan, launch, wait_s=wait_s)
+        return launch, weights if isinstance(weights, WrongWeights) else side_by_side(image, weights)
+
+    async def _launch(self, attempt: Attempt, plan: Plan) -> Launch:
         uplink = await edges.call(
             failpoints.ATTEMPT_UPLINK_OPEN,
             lambda: self._s.uplinks.open(attempt.id, attempt.offer.provider),
@@ -290,8 +302,8 @@ class AttemptSteps:
             attempt_id=attempt.id,
             install=self._s.install_id,
             offer=attempt.offer,
-            image=run.plan.image,
-            needs=run.plan.resources,
+            image=plan.image,
+            needs=plan.resources,
             hard_deadline=attempt.hard_deadline,
             uplink=uplink,
             boot_script=agent.boot_script,
@@ -389,13 +401,15 @@ class AttemptSteps:
             )
         except (NotYetDestroyed, Transient, Refused) as error:
             return StillThere(str(error))
-        await self._close_uplink(attempt)
+        await self._let_all_go(attempt)
         return Destroyed()
 
-    async def _close_uplink(self, attempt: Attempt) -> None:
+    async def _let_all_go(self, attempt: Attempt) -> None:
+        """What was open for it on this machine."""
         await edges.call(
             failpoints.ATTEMPT_UPLINK_CLOSE, lambda: self._s.uplinks.close(attempt.id), timeout_s=CALL_TIMEOUT_S
         )
+        await let_weights_go(self._s, attempt)
 
 
 def _give_back(tx: Tx, before: Attempt, row: Attempt, lease: Lease) -> bool:

@@ -65,6 +65,7 @@ RUN_SETTLE = "run.settle"
 ATTEMPT_UPLINK_OPEN = "attempt.uplink_open"
 ATTEMPT_LOGIN = "attempt.login"
 ATTEMPT_PREPARE = "attempt.prepare"
+ATTEMPT_WEIGHTS = "attempt.weights"
 ATTEMPT_SEND_CREATE = "attempt.send_create"
 ATTEMPT_CREATE = "attempt.create"
 ATTEMPT_LOOK = "attempt.look"
@@ -72,6 +73,7 @@ ATTEMPT_LAST_WORDS = "attempt.last_words"
 ATTEMPT_LAST_LOG = "attempt.last_log"
 ATTEMPT_DESTROY = "attempt.destroy"
 ATTEMPT_UPLINK_CLOSE = "attempt.uplink_close"
+ATTEMPT_LET_GO = "attempt.let_go"
 ATTEMPT_SETTLE = "attempt.settle"
 # provider account and strays
 OBSERVE_ACCOUNTS = "observe.accounts"
@@ -98,6 +100,9 @@ PUBLISH_COMMIT = "publish.commit"
 PUBLISH_RELEASE = "publish.release"
 # secrets
 SECRETS_FORGET = "secrets.forget"
+# cache of weights
+CACHE_USERS = "cache.users"
+CACHE_TIDY = "cache.tidy"
 # audit
 SEAL = "audit.seal"
 

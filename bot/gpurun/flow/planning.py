@@ -34,6 +34,7 @@ from gpurun.flow import edges, failpoints
 from gpurun.flow.commit import FETCH_TIMEOUT_S, fetch_commit, fetch_history, fetch_lfs, fetch_submodule, find_merge
 from gpurun.flow.login import login_of
 from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices
+from gpurun.flow.silence import kept_notes, recalled_notes
 from gpurun.plan import digest as digests
 from gpurun.plan.lines import at_include
 from gpurun.plan.load import load, policy_of
@@ -125,11 +126,12 @@ class Resolver:
             case ConfirmImage():
                 return await self._confirm(run, job, pin)
             case ResolveModel(spec):
-                model = await edges.call(
-                    failpoints.RUN_MODEL, lambda: self._s.hub.resolve(spec), timeout_s=FETCH_TIMEOUT_S
+                said = await edges.call(
+                    failpoints.RUN_MODEL, lambda: self._s.hub.resolve_or_recall(spec), timeout_s=FETCH_TIMEOUT_S
                 )
+                model, notes = said.pin, recalled_notes(said)
                 require_same_files(run.pins.lock or Lock(), model, folder=run.folder)
-                return lambda pins: replace(pins, models=(*pins.models, model))
+                return lambda pins: replace(pins, models=(*pins.models, model), notes=(*pins.notes, *notes))
             case _:
                 assert_never(pin)
 
@@ -169,6 +171,7 @@ class Resolver:
             lambda: self._s.images.confirm(pin.image, locked=pin.locked, login=login),
             timeout_s=CALL_TIMEOUT_S,
         )
+        notes = await kept_notes(self._s, run, pin.image, seen)
         machines = await self._machines(run, job) if seen.platforms else {}
         not_on = require_a_machine(pin.image, seen.platforms, machines)
         return lambda pins: replace(
@@ -177,6 +180,7 @@ class Resolver:
             platforms=seen.platforms,
             tag_points_to=seen.tag_points_to,
             not_on=not_on,
+            notes=(*pins.notes, *notes),
         )
 
     async def _machines(self, run: Run, job: Job) -> Mapping[str, str]:
@@ -291,7 +295,7 @@ def _planned(run: Run, job: Job, pins: Pins) -> Change:
     plan = build(repo=run.repo.name, sha=sha, job_name=run.job, job=job, pins=pins, folder=run.folder)
     digest, key = digests.digest(plan), digests.result_key(plan)
     kept = replace(pins, lock=pins.lock and without_files(pins.lock))
-    notes = _notes(run, job, plan, pins)
+    notes = (*_notes(run, job, plan, pins), *pins.notes)
     return lambda row, now: replace(
         enter(row, RunState.QUEUED, now),
         pins=kept,

@@ -78,6 +78,7 @@ async def claim(services: HttpServices, scope: Scope, receive: Receive, send: Se
         secrets=secrets,
         needles=masker.needles,
         masks_version=version,
+        weights_mounted=caller.attempt.offer.provider in services.mounting,
     )
     await answer(send, 200, spec, content_type=RECORDS)
 

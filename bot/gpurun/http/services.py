@@ -34,6 +34,8 @@ class HttpServices:
     log_quota_bytes: int
     metrics_quota_bytes: int = 256 * 1024 * 1024
     """86,400 lines, a day, of 3 KB."""
+    mounting: frozenset[str] = frozenset()
+    """Providers whose instances have the weights of their plan mounted before they start."""
     artifacts_quota_bytes: int = 1024 * 1024 * 1024
     """Of one attempt together."""
 

@@ -25,6 +25,7 @@ def build_spec(
     secrets: Iterable[GivenSecret],
     needles: Iterable[bytes],
     masks_version: int,
+    weights_mounted: bool = False,
 ) -> bytes:
     """The answer of `claim`, and the only place where a value of a secret leaves the bot. Holds the run token too:
     never log it.
@@ -46,6 +47,7 @@ def build_spec(
             *(("secret", f"{secret.name}={secret.value.get_secret_value()}") for secret in secrets),
             *masks_fields(needles, masks_version),
             *_models(plan),
+            *([("weights", protocol.MOUNTED)] if plan.models and weights_mounted else []),
             *(("artifact", pattern) for pattern in plan.artifacts),
         ]
     )

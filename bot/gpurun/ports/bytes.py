@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 from gpurun.domain.forge import Extra, GitSource
@@ -76,11 +77,22 @@ class Preparation:
     """Still to be downloaded."""
     files_missing: int
     """Not verified yet."""
+    folder: str = ""
+    """Where `lay_out` has them as a hub cache, to be mounted read-only; empty until then."""
 
     @property
     def ready(self) -> bool:
         """All files are there and right."""
         return not self.files_missing
+
+
+@dataclass(frozen=True, slots=True)
+class SaidBefore:
+    """What the hub answers, or answered to the same question on another day."""
+
+    pin: ModelPin
+    on: str
+    """A day, `2026-12-01`; empty: it was asked now."""
 
 
 class Hub(Protocol):
@@ -89,7 +101,14 @@ class Hub(Protocol):
     async def resolve(self, spec: ModelSpec) -> ModelPin:
         """The file list with sizes and hashes at exactly that revision.
 
-        Raises: PinNotFound (repository, revision or access), HubUnavailable.
+        Raises: PinNotFound (repository, revision or access), HubUnavailable; HubSilent when nobody answered.
+        """
+        ...
+
+    async def resolve_or_recall(self, spec: ModelSpec) -> SaidBefore:
+        """`resolve`, and when nobody answers what it last returned for it on this machine: access may be lost since.
+
+        Raises: as `resolve`; HubSilent also when there was no answer before.
         """
         ...
 
@@ -110,6 +129,30 @@ class Hub(Protocol):
 
         Raises: PinNotFound naming a file whose bytes were wrong twice, HubUnavailable (also for a disk that has no room
         for all of them).
+        """
+        ...
+
+    async def lay_out(self, pins: Sequence[ModelPin], *, user: str, until: datetime, wait_s: float) -> Preparation:
+        """`prefetch`, which goes on between the calls, and at its end a folder that looks like a hub cache.
+
+        All bytes in it were hashed by this process. Nothing of the pins is removed from the cache until `unuse(user)`,
+        or, when that never comes, some time after `until`. `user` is an attempt's id.
+
+        Raises: as `prefetch`.
+        """
+        ...
+
+    async def unuse(self, user: str) -> None:
+        """That attempt is over for good. Silent when it used nothing."""
+        ...
+
+    async def users(self) -> frozenset[str]:
+        """Attempts that use something, as far as nobody let them go."""
+        ...
+
+    async def tidy(self, over: Collection[str] = ()) -> None:
+        """Lets those attempts go. Then removes leftovers, and what the cache has too much of: the least recently used
+        first, and nothing that somebody uses.
         """
         ...
 
@@ -135,7 +178,8 @@ class Images(Protocol):
 
         Without a login: to whom the bot is at that registry. Nothing that another login may read is remembered.
 
-        Raises: PinNotFound (no such manifest, no access, or a login that is refused), RegistryUnavailable.
+        Raises: PinNotFound (no such manifest, no access, or a login that is refused), RegistryUnavailable;
+        RegistrySilent when nobody answered.
         """
         ...
 

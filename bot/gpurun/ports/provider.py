@@ -5,7 +5,7 @@ Semantics live here. A provider never retries create, never waits for an end, an
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from gpurun.domain.ids import ImageRef
 from gpurun.domain.offer import ChargeLine, Launch, Offer, Owned, Preparation
@@ -103,6 +103,15 @@ class SaysPlatform(Protocol):
         Raises: ProviderRefused, ProviderUnavailable.
         """
         ...
+
+
+@runtime_checkable
+class MountsWeights(Protocol):
+    """Power: instances run on the bot's own machine. `Launch.weights`, a folder of it, is mounted read-only where the
+    agent would lay weights out, and root in the instance cannot write there.
+    """
+
+    mounts_weights: Literal[True]
 
 
 @runtime_checkable

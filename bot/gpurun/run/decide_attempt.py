@@ -51,6 +51,13 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
+class WrongWeights:
+    """The hub does not have what the plan pins. Nothing was rented."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Unclear:
     """Create may have made an instance. `ref`: an id that stood in the error."""
 
@@ -92,7 +99,7 @@ class AttemptFacts:
     account: ProviderAccount | None
     receiver_up_at: datetime
     """Since when agents could reach us."""
-    prepared: Preparation | Rejected | None = None
+    prepared: Preparation | Rejected | WrongWeights | None = None
     created: Accepted | Rejected | Unclear | None = None
     found: tuple[str, ...] | None = None
     """Refs of all instances with exactly this name."""
@@ -197,6 +204,8 @@ def _chosen(attempt: Attempt, run: Run, facts: AttemptFacts, now: datetime) -> A
             return Prepare()
         case Rejected(kind, message):
             return _void(attempt, _lost(kind, message), now)
+        case WrongWeights(message):
+            return _void(attempt, Result(kind=ResultKind.FAILED, reason="weights_mismatch", detail=message), now)
         case Preparation(ready=True):
             return SendCreate()
         case Preparation(message=message):

@@ -71,6 +71,7 @@ class FakeBot:
         self.source_tar = b""
         self.git_tar = b""
         self.models: list[Model] = []
+        self.weights = ""
         self.env: list[str] = []
         self.mask: list[bytes] = []
         self.later: list[bytes] = []
@@ -191,6 +192,7 @@ class FakeBot:
                 sha256 = hashlib.sha256(content).hexdigest()
                 etag = model.etags.get(path, sha256)
                 fields.append(("file", f"{index}\0{len(content)}\0{sha256}\0{etag}\0{path}"))
+        fields += [("weights", self.weights)] if self.weights else []
         fields += [("artifact", item) for item in self.artifact_globs]
         return protocol.encode(fields)
 

@@ -145,3 +145,15 @@ def test_a_cancel_during_the_download_ends_it(bot, start, model):
     assert agent.wait() == 0
     assert bot.end["result"] == "cancelled"
     assert bot.output == b""
+
+
+def test_a_mount_that_can_be_written_to_counts_for_nothing(bot, start, model):
+    """Whatever the bot or the image says: only what nobody can write to needs no hashing."""
+    bot.weights, bot.run = "mounted", "cat $HF_HOME/hub/models--org--small/snapshots/*/config.json"
+    agent = start()
+    planted = agent.root / "hub/hub/models--org--small/snapshots" / REVISION / "config.json"
+    planted.parent.mkdir(parents=True, exist_ok=True)
+    planted.write_bytes(b'{"a": 2}')
+    assert agent.wait() == 0
+    assert bot.end["result"] == "passed"
+    assert bot.output == b'{"a": 1}'

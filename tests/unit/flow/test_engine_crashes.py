@@ -15,7 +15,7 @@ from gpurun.domain.run import Phase, Verdict
 from gpurun.domain.source import Gitlink
 from gpurun.flow import failpoints
 from gpurun.plan.lock import write_lock
-from tests.fakes.cloud import Machines, SlowCloud, SmallCloud
+from tests.fakes.cloud import Machines, MountingCloud, SlowCloud, SmallCloud
 from tests.fakes.parts import Script
 from tests.fakes.rows import SHA, TREE
 from tests.fakes.world import CONFIG, World
@@ -85,12 +85,13 @@ async def lead_past(world, name):
     """Makes the world so that the run passes the edge."""
     world.cloud.boots_after_s = 200  # what a dead worker leased is free again before the agent speaks
     world.cloud.observe_every_s = 60
-    world.hub.models = {("org/a", REVISION): ()}
+    world.hub.models = {("org/a", REVISION): (ModelFile(path="a", size=1, sha256="c" * 64, etag="b" * 40),)}
     match name.split(".")[:2]:
         case ["attempt", "prepare"]:
             world.use(SlowCloud(world.clock, boots_after_s=200))
+        case ["attempt", "weights"]:
+            world.use(MountingCloud(world.clock, boots_after_s=200))
         case ["run", "lock"]:
-            world.hub.models = {("org/a", REVISION): (ModelFile(path="a", size=1, sha256="c" * 64, etag="b" * 40),)}
             files = (LockedFile(path="a", size=1, blob="b" * 40),)
             entry = LockedModel(id="org/a", ref=HubRef("main"), revision=REVISION, locked_on="2026-12-01", files=files)
             world.forge.files[".gpurun.lock"] = write_lock(Lock(models=(entry,))).encode()

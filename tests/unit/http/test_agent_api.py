@@ -101,6 +101,27 @@ def test_an_agent_reads_the_largest_spec():
     assert 4 * 1024 * 1024 < len(spec) < MAX_BODY
 
 
+@pytest.mark.parametrize(
+    ("mounted", "models", "told"), [(True, True, ["mounted"]), (True, False, []), (False, True, [])]
+)
+def test_spec_says_where_weights_are_mounted(mounted, models, told):
+    spec = build_spec(
+        PLAN if models else replace(PLAN, models=()), an_attempt(), token=SecretStr("run-token"), cancel=False,
+        log_quota_bytes=9, secrets=[], needles=[], masks_version=0, weights_mounted=mounted,
+    )  # fmt: skip
+    assert [value.decode() for name, value in protocol.decode(spec) if name == "weights"] == told
+
+
+@pytest.mark.parametrize(("mounting", "told"), [(("docker",), "mounted"), (("other",), None)])
+async def test_only_a_provider_that_mounts_is_told_of(world, mounting, told):
+    services = replace(world.services, mounting=frozenset(mounting))
+    transport = httpx.ASGITransport(build_app(services), raise_app_exceptions=True)
+    async with httpx.AsyncClient(transport=transport, base_url="http://gpurun.test") as client:
+        seen = World(services=services, client=client)
+        await seen.add()
+        assert records(await seen.claim()).get("weights") == told
+
+
 async def test_a_whole_conversation(world, clock):
     await world.add()
     spec = records(await world.claim(agent="1.2", **{"landed.python": "3.11.2\n", "landed.gpu": "RTX\x1b[31m 4090"}))

@@ -113,6 +113,12 @@ def git_blob_id(data: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
+def free_bytes(folder: Path) -> int:
+    """What may still be downloaded to the disk of the folder; some stays free."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return shutil.disk_usage(folder).free - _DISK_MARGIN_BYTES
+
+
 def require_room(folder: Path, n_bytes: int) -> None:
     """Raises HubUnavailable when the disk of the folder does not have it, and some more."""
     free = shutil.disk_usage(folder).free
@@ -129,10 +135,10 @@ def _state(path: Path) -> tuple[int, int, int]:
 
 
 def _sha256_of(path: Path) -> str:
-    hasher = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(_HASH_PIECE_BYTES):
-            hasher.update(piece)
+    hasher, buffer = hashlib.sha256(), memoryview(bytearray(_HASH_PIECE_BYTES))
+    with path.open("rb", buffering=0) as file:
+        while n_bytes := file.readinto(buffer):
+            hasher.update(buffer[:n_bytes])
     return hasher.hexdigest()
 
 

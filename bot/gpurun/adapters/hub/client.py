@@ -8,23 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
+from typing import BinaryIO
 
 import anyio
 from pydantic import SecretStr
 
 from gpurun.adapters.hub.cache import RepoCache, git_blob_id
 from gpurun.adapters.hub.download import LFS_POINTER, Downloads, read
+from gpurun.adapters.hub.layouts import Layouts
 from gpurun.adapters.hub.listing import MAX_FILES, Entry, checked_files, is_ref, read_page, read_revision
 from gpurun.adapters.hub.pauses import Pauses
 from gpurun.adapters.hub.prefetch import Prefetches, Wanted
 from gpurun.adapters.hub.refusals import Asked, is_start_of_commit
+from gpurun.adapters.hub.remembered import recall, remember
+from gpurun.adapters.hub.shelf import Shelf, touch
 from gpurun.adapters.hub.wire import HubWire, whole
-from gpurun.domain.errors import GpurunError, HubUnavailable, NothingIncluded, PinNotFound
+from gpurun.domain.errors import GpurunError, HubSilent, HubUnavailable, NothingIncluded, PinNotFound
 from gpurun.domain.ids import Revision
 from gpurun.domain.plan import HubKind, ModelFile, ModelPin, ModelSpec, hub_path
-from gpurun.ports.bytes import Preparation
+from gpurun.ports.bytes import Preparation, SaidBefore
 from gpurun.ports.clock import Clock
 
 _MAX_PAGES = 100
@@ -40,6 +45,8 @@ class HuggingFaceHub:
     What the hub says of its limits is kept by all calls: while a kind of request must wait, none of it is sent, and
     HubUnavailable says for how long.
 
+    `max_cache_bytes` is what the cache may grow to, as far as what runs use allows; None: no limit.
+
     `resolve_timeout_s` bounds one `resolve`; small files that it got before stay in the cache, so that a try again gets
     further. `idle_timeout_s` bounds the silence of any answer. The token goes to `endpoint` and nowhere else.
 
@@ -54,6 +61,7 @@ class HuggingFaceHub:
         cache_folder: Path,
         clock: Clock,
         *,
+        max_cache_bytes: int | None = None,
         resolve_timeout_s: float = 25.0,
         idle_timeout_s: float = 20.0,
         at_terminal: bool = False,
@@ -62,12 +70,16 @@ class HuggingFaceHub:
         self._wire = HubWire(endpoint, token, Pauses(clock), idle_timeout_s=idle_timeout_s, at_terminal=at_terminal)
         self._downloads = Downloads(self._wire)
         self._resolve_timeout_s = resolve_timeout_s
+        self._clock = clock
         self._cache_folder = cache_folder
         self._caches: dict[str, RepoCache] = {}
         self._prefetches = Prefetches(self._wire, self._downloads, clock, idle_timeout_s=idle_timeout_s)
+        self._shelf = Shelf(cache_folder)
+        self._layouts = Layouts(self._shelf, self._prefetches, clock, max_bytes=max_cache_bytes)
 
     async def close(self) -> None:
         """Lets connections go; the next call opens new ones."""
+        await self._layouts.close()
         await self._wire.close()
 
     async def resolve(self, spec: ModelSpec) -> ModelPin:
@@ -81,7 +93,19 @@ class HuggingFaceHub:
             raise HubUnavailable(
                 f"The file list of {spec.id} took longer than {self._resolve_timeout_s:g} s; what came so far is kept."
             ) from exc
-        return spec.with_files(tuple(_pinned(entry, small) for entry in entries))
+        pin = spec.with_files(tuple(_pinned(entry, small) for entry in entries))
+        with contextlib.suppress(OSError):  # a help for worse times and no more
+            await asyncio.to_thread(remember, self._cache(spec).folder, spec, pin, self._clock.now())
+        return pin
+
+    async def resolve_or_recall(self, spec: ModelSpec) -> SaidBefore:
+        try:
+            return SaidBefore(await self.resolve(spec), "")
+        except HubSilent:
+            before = await asyncio.to_thread(recall, self._cache(spec).folder, spec)
+            if before is None:
+                raise
+            return before
 
     async def revision_of(self, model_id: str, ref: str, *, kind: HubKind = "model") -> Revision:
         _check_id(model_id)
@@ -113,23 +137,56 @@ class HuggingFaceHub:
         """
         _check_id(pin.id)
         cache = self._cache(pin)
-        path = await asyncio.to_thread(cache.find, file.sha256, file.size)
+        found = await asyncio.to_thread(self._open_cached, cache, file)
         asked = self._asked(pin, file.path)
-        stream = read(path, offset) if path is not None else self._downloads.stream(cache, asked, file, offset)
+        stream = read(found, offset) if found is not None else self._downloads.stream(cache, asked, file, offset)
         async with contextlib.aclosing(stream):
             async for piece in stream:
                 yield piece
 
+    def _open_cached(self, cache: RepoCache, file: ModelFile) -> BinaryIO | None:
+        """In a thread. What is removed from the cache meanwhile stays readable for who has it open."""
+        path = cache.find(file.sha256, file.size)
+        try:
+            opened = None if path is None else path.open("rb")
+            if path is not None:
+                touch(path, self._clock.now())
+        except FileNotFoundError:
+            return None
+        return opened
+
     async def prefetch(self, pins: Sequence[ModelPin], wait_s: float) -> Preparation:
         """Large files come in ranges over several connections. What came stays, however the call ends."""
-        wanted = tuple(
+        return await self._prefetches.bring(self._wanted(pins), wait_s)
+
+    async def lay_out(self, pins: Sequence[ModelPin], *, user: str, until: datetime, wait_s: float) -> Preparation:
+        """Nothing is asked of the hub when all bytes are there; which pins a job may have was asked in `resolve`."""
+        wanted = self._wanted(pins)
+        try:
+            key = await asyncio.to_thread(lambda: self._shelf.use(pins, user=user, until=until))
+        except OSError as exc:
+            raise HubUnavailable(f"The bot cannot write to {self._cache_folder} ({exc.strerror}).") from exc
+        return await self._layouts.lay_out(key, pins, wanted, wait_s)
+
+    async def unuse(self, user: str) -> None:
+        await asyncio.to_thread(self._shelf.let_go, user)
+
+    async def users(self) -> frozenset[str]:
+        return await asyncio.to_thread(self._shelf.users)
+
+    async def tidy(self, over: Collection[str] = ()) -> None:
+        for user in over:
+            await self.unuse(user)
+        await self._layouts.tidy()
+
+    def _wanted(self, pins: Sequence[ModelPin]) -> tuple[Wanted, ...]:
+        for pin in pins:
+            _check_id(pin.id)
+        return tuple(
             Wanted(cache=self._cache(pin), asked=self._asked(pin, file.path), file=file)
             for pin in pins
             for file in pin.files
         )
-        for pin in pins:
-            _check_id(pin.id)
-        return await self._prefetches.bring(wanted, wait_s)
 
     # --- the list
 

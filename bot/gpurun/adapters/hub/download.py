@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 from collections.abc import AsyncGenerator
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from gpurun.adapters.hub.cache import RepoCache
 from gpurun.adapters.hub.part import PIECE_BYTES, Part
@@ -87,9 +86,8 @@ def wrong_bytes(asked: Asked, file: ModelFile, sha256: str) -> PinNotFound:
     return PinNotFound(f"{asked}: the hub's list says sha256 {file.sha256}, the bytes have {sha256}.")
 
 
-async def read(path: Path, offset: int) -> AsyncGenerator[bytes, None]:
-    """A file of the cache."""
-    file = await asyncio.to_thread(path.open, "rb")
+async def read(file: BinaryIO, offset: int) -> AsyncGenerator[bytes, None]:
+    """A file of the cache, which it closes."""
     try:
         await asyncio.to_thread(file.seek, offset)
         while piece := await asyncio.to_thread(file.read, PIECE_BYTES):

@@ -93,6 +93,7 @@ class Part:
         with self._open:
             if not self._closed:
                 self._sidecar.unlink(missing_ok=True)
+                os.fchmod(self._file, 0o444)
                 self._path.rename(path)
 
     def discard(self) -> None:

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from gpurun.adapters.hub.part import PIECE_BYTES
 from gpurun.adapters.hub.pauses import Pauses
 from gpurun.adapters.hub.refusals import Asked, raise_for, raise_for_store
-from gpurun.domain.errors import HubUnavailable, PinNotFound
+from gpurun.domain.errors import HubSilent, HubUnavailable, PinNotFound
 from gpurun.domain.plan import HubKind
 
 if TYPE_CHECKING:
@@ -136,7 +136,8 @@ class HubWire:
         try:
             response = await self._http().send(self._http().build_request(method, url, headers=headers), stream=True)
         except httpx2.TransportError as exc:
-            raise HubUnavailable(f"{asked}: {url.host} cannot be reached ({_words(exc)}).") from exc
+            kind = HubSilent if is_hub else HubUnavailable
+            raise kind(f"{asked}: {url.host} cannot be reached ({_words(exc)}).") from exc
         try:
             if is_hub:
                 self._pauses.note(response)

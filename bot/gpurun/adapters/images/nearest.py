@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpurun.domain.errors import ProviderRefused, ProviderUnavailable
+from gpurun.domain.errors import ProviderRefused, ProviderUnavailable, RegistrySilent
 from gpurun.domain.ids import ImageRef
 from gpurun.domain.image import RegistryLogin, SeenImage
 from gpurun.domain.lock import ImagePin, LockedImage
@@ -34,6 +34,30 @@ class NearestImages:
 
     async def pin(self, name: str, tag: str, *, login: RegistryLogin | None = None) -> ImagePin:
         # a tag that a provider keeps may have moved since
+        return await self._registry.pin(name, tag, login=login)
+
+
+class SilentImages:
+    """`ports.bytes.Images`: the registry, and when nobody answers there the providers that keep images."""
+
+    def __init__(self, registry: Images, providers: Iterable[Provider]) -> None:
+        self._registry = registry
+        self._providers = tuple(providers)
+
+    async def confirm(
+        self, image: ImageRef, *, locked: LockedImage | None = None, login: RegistryLogin | None = None
+    ) -> SeenImage:
+        """Whether who asks may have what is only kept is for the caller to know."""
+        try:
+            return await self._registry.confirm(image, locked=locked, login=login)
+        except RegistrySilent:
+            for provider in self._providers:
+                platform = await _platform(provider, image) if isinstance(provider, HasImages) else None
+                if platform is not None:
+                    return SeenImage(platforms=(platform,) if platform else (), kept_by=provider.name)
+            raise
+
+    async def pin(self, name: str, tag: str, *, login: RegistryLogin | None = None) -> ImagePin:
         return await self._registry.pin(name, tag, login=login)
 
 

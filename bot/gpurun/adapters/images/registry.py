@@ -23,7 +23,7 @@ from gpurun.adapters.images.answers import at_most, raise_for, stay_on_https, to
 from gpurun.adapters.images.login import Challenge, challenge_of, credentials
 from gpurun.adapters.images.manifest import DIGEST, Manifest, platform_of_config, platforms_of_index, read_manifest
 from gpurun.adapters.images.reference import Place, is_loopback, place_of
-from gpurun.domain.errors import PinNotFound, RegistryUnavailable
+from gpurun.domain.errors import PinNotFound, RegistrySilent, RegistryUnavailable
 from gpurun.domain.ids import ImageRef, ImageTag
 from gpurun.domain.image import RegistryLogin, SeenImage
 from gpurun.domain.lock import ImagePin, LockedImage
@@ -322,6 +322,8 @@ async def _answering(wanted: _Wanted) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             yield
+    except httpx.TransportError as exc:
+        raise RegistrySilent(f"The registry of {wanted.name} does not answer ({type(exc).__name__}).") from exc
     except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as exc:
         raise RegistryUnavailable(f"The registry of {wanted.name} does not answer ({type(exc).__name__}).") from exc
 

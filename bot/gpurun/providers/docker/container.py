@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpurun.domain.offer import InstanceState, Launch, Owned, Uplink
 from gpurun.domain.plan import Resources
-from gpurun.providers.docker.ready_image import AGENT_PATH, BOOT_PATH, UPLINK_PATH, WORK_PATH, ready_name
+from gpurun.providers.docker.ready_image import AGENT_PATH, BOOT_PATH, HUB_PATH, UPLINK_PATH, WORK_PATH, ready_name
 
 if TYPE_CHECKING:
     from docker.api.client import APIClient
@@ -136,6 +136,8 @@ def create_container(api: APIClient, launch: Launch, limits: Limits, *, network:
     mounts = []
     if launch.uplink.kind == "unix":
         mounts.append(Mount(UPLINK_PATH, launch.uplink.address, type="bind", read_only=True))
+    if launch.weights:
+        mounts.append(Mount(HUB_PATH, launch.weights, type="bind", read_only=True))
     gpus = [DeviceRequest(count=launch.needs.gpus, capabilities=[["gpu"]])] if launch.needs.gpus else None
     memory_bytes = limits.memory_mib * 1024 * 1024
     host_config = api.create_host_config(

@@ -73,9 +73,10 @@ class DockerConfig(BaseModel):
 
 
 class DockerProvider:
-    """`ports.provider.Provider`, `Prepares`, `HasImages`, `SaysPlatform` and `SaysWhyNot`."""
+    """`ports.provider.Provider`, `Prepares`, `HasImages`, `MountsWeights`, `SaysPlatform` and `SaysWhyNot`."""
 
     name = "docker"
+    mounts_weights: Literal[True] = True
     listed_within_s = 0.0
     observe_every_s = 2.0
     """It is on this machine or one hop away, and a list costs it a millisecond."""

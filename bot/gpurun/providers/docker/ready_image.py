@@ -29,6 +29,8 @@ BOOT_PATH = f"/{ROOT}/boot.sh"
 AGENT_PATH = f"/{ROOT}/agent.pyz"
 UPLINK_PATH = f"/{ROOT}/s"
 WORK_PATH = f"/{ROOT}/work"
+HUB_PATH = f"/{ROOT}/hub/hub"
+"""Below `HF_HOME`, which every user may write to; this is where huggingface_hub looks for repositories."""
 OPEN_FOLDERS = ("work", "home", "hub", "tmp")
 
 REPOSITORY = "gpurun-ready"

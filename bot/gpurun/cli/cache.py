@@ -1,0 +1,165 @@
+"""`gpurun cache`: what verified models and data sets take on this machine's disk, and how they go."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from pathlib import Path
+
+import click
+
+from gpurun.adapters.clock import SystemClock
+from gpurun.adapters.hub.shelf import Cleared, Limits, RepoUse, Shelf
+from gpurun.cli.database import refused
+from gpurun.cli.environment import read_settings
+from gpurun.domain.errors import GpurunError, UserError
+from gpurun.domain.quantity import quoted
+from gpurun.report.text import size
+from gpurun.settings import Settings
+from gpurun.wiring import MIB, local_home, server_folders
+
+_AGE = re.compile(r"([1-9][0-9]{0,4})([hd])", re.ASCII)
+
+
+class Output(Enum):
+    """For whom."""
+
+    PEOPLE = "people"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class Prune:
+    """What is to go."""
+
+    everything: bool = False
+    older_than: str = ""
+    """`12h`, `7d`; empty: down to the limit of the settings."""
+
+
+def list_cache(output: Output) -> int:
+    """0, also when nothing is cached; 2 when a folder cannot be read."""
+    try:
+        settings = read_settings()
+        now = SystemClock().now()
+        found = [(folder, Shelf(folder).list(now)) for folder in _folders(settings)]
+    except (GpurunError, OSError) as error:
+        return _refused("gpurun cache list", error)
+    limit = settings.weights_cache_mib * MIB
+    if output is Output.JSON:
+        caches = [{"folder": str(folder), "limit_bytes": limit or None, **_told(repos)} for folder, repos in found]
+        click.echo(json.dumps({"caches": caches}, indent=2))
+        return 0
+    if not found:
+        click.echo("Nothing is cached yet: the first run with a model or data set does it.")
+    for folder, repos in found:
+        for line in _table(repos):
+            click.echo(line)
+        most = f" of at most {size(limit)}" if limit else ""
+        click.echo(f"{size(sum(one.size + one.unfinished for one in repos))}{most} in {folder}")
+    return 0
+
+
+def prune_cache(wish: Prune, output: Output) -> int:
+    """0 when all that was to go is gone, 1 when some of it is in use and stays, 2 for usage or a folder that cannot be
+    written to.
+    """
+    try:
+        settings = read_settings()
+        now = SystemClock().now()
+        limits = _limits(wish, settings, now)
+        done = [(folder, Shelf(folder).clear(limits, now)) for folder in _folders(settings)]
+    except (GpurunError, OSError) as error:
+        return _refused("gpurun cache prune", error)
+    if output is Output.JSON:
+        click.echo(json.dumps({"caches": [_cleared(folder, one) for folder, one in done]}, indent=2))
+    else:
+        _tell(done)
+    return int(any(one.in_use_bytes for _, one in done))
+
+
+def _folders(settings: Settings) -> list[Path]:
+    """Of `gpurun run` and of a server here, as far as this user may look into them."""
+    folders = dict.fromkeys((local_home(settings) / "hub", server_folders(settings).cache / "hub"))
+    return [folder for folder in folders if _is_there(folder)]
+
+
+def _is_there(folder: Path) -> bool:
+    try:
+        return folder.is_dir() and any(folder.iterdir())
+    except PermissionError:
+        return False
+
+
+def _limits(wish: Prune, settings: Settings, now: datetime) -> Limits:
+    if wish.everything:
+        return Limits(max_bytes=0)
+    if wish.older_than:
+        return Limits(used_since=now - _age(wish.older_than))
+    return Limits(max_bytes=settings.weights_cache_mib * MIB or None)
+
+
+def _age(text: str) -> timedelta:
+    found = _AGE.fullmatch(text)
+    if found is None:
+        raise UserError(f"{quoted(text)} is no age.", hint="Write 12h or 7d.")
+    return timedelta(hours=int(found[1]) * (24 if found[2] == "d" else 1))
+
+
+def _table(repos: tuple[RepoUse, ...]) -> list[str]:
+    rows = [("WHAT", "SIZE", "FILES", "LAST USED", "USED BY"), *(_row(one) for one in repos)]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    return ["  ".join((*(row[at].ljust(widths[at]) for at in range(4)), row[4])).rstrip() for row in rows]
+
+
+def _row(one: RepoUse) -> tuple[str, str, str, str, str]:
+    users = {0: "", 1: "1 run"}.get(len(one.users), f"{len(one.users)} runs")
+    rest = f" + {size(one.unfinished)} unfinished" if one.unfinished else ""
+    return one.repo, f"{size(one.size)}{rest}", str(one.files), one.used_at.strftime("%Y-%m-%d %H:%M UTC"), users
+
+
+def _told(repos: tuple[RepoUse, ...]) -> dict[str, object]:
+    return {
+        "bytes": sum(one.size for one in repos),
+        "unfinished_bytes": sum(one.unfinished for one in repos),
+        "repositories": [
+            {
+                "repository": one.repo,
+                "bytes": one.size,
+                "files": one.files,
+                "unfinished_bytes": one.unfinished,
+                "last_used": one.used_at.astimezone(UTC).isoformat(timespec="seconds"),
+                "attempts": list(one.users),
+            }
+            for one in repos
+        ],
+    }
+
+
+def _cleared(folder: Path, one: Cleared) -> dict[str, object]:
+    return {
+        "folder": str(folder),
+        "removed_files": one.files,
+        "freed_bytes": one.freed_bytes,
+        "left_bytes": one.left_bytes,
+        "in_use_bytes": one.in_use_bytes,
+    }
+
+
+def _tell(done: list[tuple[Path, Cleared]]) -> None:
+    if not done:
+        click.echo("Nothing is cached.")
+    for folder, one in done:
+        files = f"{one.files} file{'' if one.files == 1 else 's'}"
+        click.echo(f"{folder}: {files} removed, {size(one.freed_bytes)} freed, {size(one.left_bytes)} left.")
+        if one.in_use_bytes:
+            click.echo(f"{size(one.in_use_bytes)} of it are used by live runs and stay until those end.", err=True)
+
+
+def _refused(command: str, error: GpurunError | OSError) -> int:
+    if isinstance(error, OSError):
+        error = UserError(f"{error.filename} cannot be used: {error.strerror}.", hint="Run it as the server's user.")
+    return refused(command, error)
