@@ -26,7 +26,7 @@ from gpurun.adapters.vault import GivenVault, KeyFile, StoredVault
 from gpurun.domain.errors import SecretRefused, UserError
 from gpurun.domain.pace import budget_of
 from gpurun.domain.secret import MIN_SECRET_CHARS
-from gpurun.domain.stream import StreamName
+from gpurun.domain.stream import ArtifactLimits, StreamName
 from gpurun.flow import failpoints
 from gpurun.flow.engine import AgentBundle, EngineServices, handlers, know_providers
 from gpurun.flow.facts import Links
@@ -240,6 +240,7 @@ async def open_house(
         webhook_secrets=tuple(secret for secret in secrets if secret.get_secret_value()),
         public_url=settings.public_url.rstrip("/"),
         log_quota_bytes=settings.log_quota_mib * MIB,
+        artifacts=ArtifactLimits(file_bytes=settings.artifact_mib * MIB, total_bytes=settings.artifacts_mib * MIB),
     )
     api = AgentApi(http)
     uplinks = UnixUplinks(api, folder=folders.state / "up", chance=chance, take=api.appends.at_once)

@@ -32,6 +32,9 @@ class Model:
         self.files: list[File] = []
 
 
+_ARTIFACT_LIMITS = ("artifact_files", "artifact_file_bytes", "artifact_bytes")
+
+
 class BadSpec(ValueError):
     """The bot sent something that this agent does not understand."""
 
@@ -53,6 +56,8 @@ class Spec:
         self.mask: list[bytes] = []
         self.models: dict[int, Model] = {}
         self.artifacts: list[str] = []
+        self.artifact_files = 1000
+        self.artifact_file_bytes = self.artifact_bytes = 1 << 30
         try:
             for name, value in fields:
                 self._take(name, value)
@@ -68,7 +73,7 @@ class Spec:
         text = value.decode("utf-8", "surrogateescape")
         if name in ("token", "source", "setup", "run", "workdir"):
             setattr(self, name, text)
-        elif name in ("number", "max_duration_s", "log_quota"):
+        elif name in ("number", "max_duration_s", "log_quota", *_ARTIFACT_LIMITS):
             setattr(self, name, int(text))
         elif name in ("env", "secret"):
             key, equals, content = text.partition("=")

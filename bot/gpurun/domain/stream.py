@@ -48,6 +48,20 @@ class Taken:
     hard_deadline: datetime
 
 
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactLimits:
+    """What is kept of one attempt."""
+
+    files: int = 1000
+    file_bytes: int = 1024 * MIB
+    """Of one."""
+    total_bytes: int = 2048 * MIB
+    """Of all."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
     """A collected file."""
@@ -56,4 +70,4 @@ class Artifact:
     size: int
     sha256: str
     blob: str
-    """Key in the blob store."""
+    """Key in the blob store; empty when the bytes are not kept any more."""

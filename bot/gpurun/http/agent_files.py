@@ -24,7 +24,6 @@ from gpurun.ports.bytes import Blobs
 from gpurun.ports.store import Tx
 from gpurun_agent import protocol
 
-MAX_ARTIFACTS = 1000
 MAX_PATH = 512
 MAX_REMEMBERED = 1024
 
@@ -115,9 +114,13 @@ class Artifacts:
         return status, end
 
     def _require_room(self, collected: tuple[Artifact, ...], size: int) -> None:
-        used = sum(artifact.size for artifact in collected)
-        if len(collected) >= MAX_ARTIFACTS or used + size > self._services.artifacts_quota_bytes:
-            raise Refusal(413, "The quota of artifacts is used up.")
+        limits = self._services.artifacts
+        if size > limits.file_bytes:
+            raise Refusal(413, f"A file may have {limits.file_bytes:,} bytes.")
+        if len(collected) >= limits.files:
+            raise Refusal(413, f"There may be {limits.files:,} files.")
+        if sum(artifact.size for artifact in collected) + size > limits.total_bytes:
+            raise Refusal(413, f"All files together may have {limits.total_bytes:,} bytes.")
 
     async def _append(self, artifact: Artifact, offset: int, data: bytes) -> tuple[int, int]:
         """Status and the end of the file now."""

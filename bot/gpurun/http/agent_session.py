@@ -75,6 +75,7 @@ async def claim(services: HttpServices, scope: Scope, receive: Receive, send: Se
         token=SecretStr(token),
         cancel=caller.cancel,
         log_quota_bytes=services.log_quota_bytes,
+        limits=services.artifacts,
         secrets=secrets,
         needles=masker.needles,
         masks_version=version,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pydantic import SecretStr
 
 from gpurun.domain.run import Attempt
+from gpurun.domain.stream import ArtifactLimits
 from gpurun.http.maskers import Maskers
 from gpurun.ports.bytes import Blobs, Git, Hub
 from gpurun.ports.clock import Clock
@@ -34,8 +35,7 @@ class HttpServices:
     log_quota_bytes: int
     metrics_quota_bytes: int = 256 * 1024 * 1024
     """86,400 lines, a day, of 3 KB."""
-    artifacts_quota_bytes: int = 1024 * 1024 * 1024
-    """Of one attempt together."""
+    artifacts: ArtifactLimits = field(default_factory=ArtifactLimits)
 
     async def masker(self, attempt: Attempt) -> Masker:
         """Hides its tokens and what it was given, whichever process gave it."""
