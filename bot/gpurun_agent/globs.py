@@ -1,7 +1,7 @@
 """Which paths a pattern of `artifacts` means. The bot's commands use the same.
 
 Between slashes `*` is any bytes of a name, `?` one, `[a-c]` one of these, `[!a-c]` one of the others. `**` is any
-number of folders. A pattern that names a folder means everything in it. A name that starts with a dot is one like others.
+number of folders. A pattern that names a folder means everything in it. A dot at the start of a name means nothing.
 """
 
 from __future__ import annotations

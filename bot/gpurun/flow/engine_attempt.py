@@ -12,6 +12,7 @@ from anyio import to_thread
 from pydantic import SecretStr
 
 from gpurun.domain.errors import Bug, CreateUnknown, GpurunError, NotYetDestroyed, ProviderRefused, Refused, Transient
+from gpurun.domain.manifest import manifest_digest
 from gpurun.domain.offer import Launch, Preparation, Uplink
 from gpurun.domain.run import Attempt, AttemptState, AuditEntry, Run, RunState, Stray, StrayState
 from gpurun.domain.stream import StreamName
@@ -423,6 +424,7 @@ def _entry(tx: Tx, row: Attempt, decision: SaveAttempt) -> AuditEntry:
         ref=decision.ref or row.instance_ref,
         result=result.kind if result else None,
         reason=result.reason if result else None,
+        artifacts=manifest_digest(tx.artifacts(row.id)) if result else None,
     )
 
 

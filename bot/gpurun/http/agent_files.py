@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 from starlette.types import Receive, Scope, Send
 
 from gpurun.domain.errors import PinNotFound, WrongOffset
+from gpurun.domain.manifest import is_plain_path
 from gpurun.domain.plan import ModelFile, ModelPin, Plan
 from gpurun.domain.stream import Artifact
 from gpurun.http.agent_session import BODY_TIMEOUT_S, RECORDS
@@ -24,7 +25,6 @@ from gpurun.ports.bytes import Blobs
 from gpurun.ports.store import Tx
 from gpurun_agent import protocol
 
-MAX_PATH = 512
 MAX_REMEMBERED = 1024
 
 _RANGE = re.compile(rb"bytes=([0-9]{1,15})-")
@@ -140,10 +140,10 @@ class Artifacts:
             raise Refusal(422, f"{artifact.path!r} arrived with the hash {found}; it was left out.")
 
         def write(tx: Tx) -> None:
+            tx.saw(caller.attempt.id)  # first: who sets a result meanwhile has either seen this file or waits for it
             attempt = tx.attempt(caller.attempt.id)
             assert attempt is not None
             require_wanted(attempt)
-            tx.saw(attempt.id)
             known = tx.artifacts(attempt.id)
             if any(other.blob == artifact.blob and other.path != artifact.path for other in known):
                 raise Refusal(422, "Another process of the server collected another file meanwhile.")
@@ -155,11 +155,8 @@ class Artifacts:
 
 def artifact_path(text: str) -> str:
     """A relative path that stays inside its folder. Raises Refusal 422."""
-    parts = text.split("/")
-    if len(text.encode("utf-8", "replace")) > MAX_PATH or any(part in {"", ".", ".."} for part in parts):
-        raise Refusal(422, "This is no relative path of at most 512 bytes.")
-    if not text.isprintable() or "\\" in text:
-        raise Refusal(422, "A path with such characters is not collected.")
+    if not is_plain_path(text):
+        raise Refusal(422, "This is no relative path of at most 512 bytes of printable characters.")
     return text
 
 
