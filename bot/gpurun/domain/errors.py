@@ -11,7 +11,7 @@ GpurunError
     SecretRefused        a value that could not be kept out of logs, and so is not taken
     SecretUnavailable    a secret that a job names is not set, or cannot be read any more
   Transient              try again; `retry_after_s` when the other side said so
-    ForgeUnavailable  HubUnavailable  RegistryUnavailable  ProviderUnavailable  SourceUnavailable
+    ForgeUnavailable  HubUnavailable  RegistryUnavailable  ProviderUnavailable  SourceUnavailable  ServerUnavailable
       ForgeLimited       the forge did nothing, and wants to be left alone for a while
   Refused                permanent; an operator must act
     ForgeRefused         `status` tells 401, 403, 404, 410, 422, 451
@@ -132,6 +132,10 @@ class RegistryUnavailable(Transient):
 
 class ProviderUnavailable(Transient):
     """The provider timed out or answered 5xx to a call that is safe to repeat."""
+
+
+class ServerUnavailable(Transient):
+    """A gpurun server, asked for a run's page, could not be reached, timed out, or answered 429, 502, 503 or 504."""
 
 
 class SourceUnavailable(Transient):
