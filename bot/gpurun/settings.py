@@ -102,5 +102,7 @@ class Settings(BaseSettings):
     """The largest file that is kept as an artifact. What is larger is left out, and told with its name and size."""
     artifacts_mib: int = Field(default=2048, ge=1)
     """Artifacts that are kept of one attempt, together: at most 1,000 files, in the order of the patterns."""
+    artifacts_days: int = Field(default=90, ge=1)
+    """How long the bytes of artifacts are kept after the end; their names, sizes and hashes stay for ever."""
     workers: int = Field(default=16, ge=1)
     """Steps at a time in this process."""

@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
@@ -30,6 +31,7 @@ from gpurun.domain.stream import ArtifactLimits, StreamName
 from gpurun.flow import failpoints
 from gpurun.flow.engine import AgentBundle, EngineServices, handlers, know_providers
 from gpurun.flow.facts import Links
+from gpurun.flow.forget_artifacts import forget_for_ever
 from gpurun.flow.intake import Intake
 from gpurun.flow.keep_secrets import keep_secrets_for_ever
 from gpurun.flow.publish import Publisher
@@ -84,6 +86,8 @@ class House:
     providers: Mapping[str, Provider]
     state: Path
     """The folder of what is this house's alone."""
+    keep_artifacts: timedelta
+    """How long a server keeps the bytes of artifacts."""
     app: App | None = None
     """None for a local run, which is nobody at a forge."""
 
@@ -94,6 +98,7 @@ class House:
             tasks.start_soon(self.uplinks.keep, self.store, self.clock)
             if self.app is not None:  # what a local run is given ends with its process
                 tasks.start_soon(keep_secrets_for_ever, self.store, self.clock, self.http.vault)
+                tasks.start_soon(forget_for_ever, self.store, self.http.blobs, self.clock, self.keep_artifacts)
             await self.worker.run(stop)
             tasks.cancel_scope.cancel()
 
@@ -289,6 +294,7 @@ async def open_house(
         hide=hide,
         providers=providers,
         state=folders.state,
+        keep_artifacts=timedelta(days=settings.artifacts_days),
     )
 
 

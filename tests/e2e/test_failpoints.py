@@ -55,7 +55,10 @@ def both(*edges: str) -> tuple[str, ...]:
     return tuple(f"{edge}.{side}" for edge in edges for side in ("before", "after"))
 
 
-IDLE = both("observe.accounts", "observe.list", "observe.settle", "worker.claim", "audit.seal", "secrets.forget")
+IDLE = both(
+    *("observe.accounts", "observe.list", "observe.settle", "worker.claim", "audit.seal", "secrets.forget"),
+    *("artifacts.delete", "artifacts.forget"),
+)
 """What a bot does that nobody asks for anything."""
 
 STORIES: dict[str, tuple[str, ...]] = {
