@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -60,6 +61,11 @@ class ArtifactLimits:
     """Of one."""
     total_bytes: int = 2048 * MIB
     """Of all."""
+
+
+def next_blob(attempt_id: str, collected: Sized) -> str:
+    """The key under which the next file grows, behind those that the attempt has."""
+    return f"artifacts/{attempt_id}/{len(collected)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import structlog
 
-from gpurun.domain.stream import Artifact
+from gpurun.domain.stream import Artifact, next_blob
 from gpurun.flow import edges, failpoints
 from gpurun.ports.bytes import Blobs
 from gpurun.ports.clock import Clock
-from gpurun.ports.store import Store
+from gpurun.ports.store import Store, Tx
 
 EVERY_S = 3600.0
 FIRST_AFTER_S = 1.0
@@ -27,18 +27,14 @@ async def forget_once(store: Store, blobs: Blobs, keep: timedelta) -> int:
 
     Bytes first: a process that dies in between finds the rows again, and deletes what is not there any more.
     """
-    old = await store.read(lambda tx: tx.old_artifacts(ended_before=tx.now() - keep, limit=BATCH))
-    await edges.call(
-        failpoints.ARTIFACTS_DELETE,
-        lambda: _delete(blobs, (artifact for _, artifact in old)),
-        timeout_s=DELETE_TIMEOUT_S,
-    )
-    await edges.commit(
-        store,
-        failpoints.ARTIFACTS_FORGET,
-        lambda tx: [tx.drop_bytes(attempt_id, artifact.path) for attempt_id, artifact in old],
-        durable=False,
-    )
+    old, keys = await store.read(lambda tx: _old(tx, keep))
+    await edges.call(failpoints.ARTIFACTS_DELETE, lambda: _delete(blobs, keys), timeout_s=DELETE_TIMEOUT_S)
+
+    def drop(tx: Tx) -> None:
+        for attempt_id, artifact in old:
+            tx.drop_bytes(attempt_id, artifact.path)
+
+    await edges.commit(store, failpoints.ARTIFACTS_FORGET, drop, durable=False)
     return len(old)
 
 
@@ -54,6 +50,13 @@ async def forget_for_ever(store: Store, blobs: Blobs, clock: Clock, keep: timede
         await clock.sleep(EVERY_S)
 
 
-async def _delete(blobs: Blobs, artifacts: Iterable[Artifact]) -> None:
-    for artifact in artifacts:
-        await blobs.delete(artifact.blob)
+def _old(tx: Tx, keep: timedelta) -> tuple[tuple[tuple[str, Artifact], ...], tuple[str, ...]]:
+    """And the keys of their bytes, with those of files that were half sent when their attempt ended."""
+    old = tx.old_artifacts(ended_before=tx.now() - keep, limit=BATCH)
+    half_sent = (next_blob(attempt_id, tx.artifacts(attempt_id)) for attempt_id in {id_ for id_, _ in old})
+    return old, (*(artifact.blob for _, artifact in old), *half_sent)
+
+
+async def _delete(blobs: Blobs, keys: Iterable[str]) -> None:
+    for key in keys:
+        await blobs.delete(key)

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from gpurun.domain.errors import PinNotFound, WrongOffset
 from gpurun.domain.manifest import is_plain_path
 from gpurun.domain.plan import ModelFile, ModelPin, Plan
-from gpurun.domain.stream import Artifact
+from gpurun.domain.stream import Artifact, next_blob
 from gpurun.http.agent_session import BODY_TIMEOUT_S, RECORDS
 from gpurun.http.agent_streams import number, parameters
 from gpurun.http.asgi import Refusal, answer, header, read_body
@@ -107,7 +107,7 @@ class Artifacts:
                 raise Refusal(422, f"{path!r} was collected with other bytes.")
             return 200, before.size
         self._require_room(collected, size)
-        artifact = Artifact(path=path, size=size, sha256=sha256, blob=f"artifacts/{caller.attempt.id}/{len(collected)}")
+        artifact = Artifact(path=path, size=size, sha256=sha256, blob=next_blob(caller.attempt.id, collected))
         status, end = await self._append(artifact, offset, data)
         if status == 200 and end == size:
             await self._collect(caller, artifact)

@@ -34,6 +34,8 @@ async def left(store, blobs, name: str, **changes) -> tuple[Artifact, ...]:
         await blobs.append(blob, 0, data)
         rows.append(Artifact(path=path, size=len(data), sha256=hashlib.sha256(data).hexdigest(), blob=blob))
 
+    await blobs.append(f"artifacts/{name}/2", 0, b"half")
+
     def write(tx):
         attempt = an_attempt(id=name, name=name, run_id=name, **changes)
         tx.add_attempt(attempt)
@@ -45,13 +47,14 @@ async def left(store, blobs, name: str, **changes) -> tuple[Artifact, ...]:
 
 
 async def kept(store, blobs, name: str) -> list[int]:
-    """Sizes of what is there."""
-    return [await blobs.size(f"artifacts/{name}/{number}") for number in range(2)]
+    """Sizes of what is there, of the file that was half sent too."""
+    return [await blobs.size(f"artifacts/{name}/{number}") for number in range(3)]
 
 
-@pytest.mark.parametrize(
-    "died", ["", *(f"artifacts.{edge}.{side}" for edge in ("delete", "forget") for side in ("before", "after"))]
-)
+DEATHS = [f"artifacts.{edge}.{side}" for edge in ("delete", "forget") for side in ("before", "after")]
+
+
+@pytest.mark.parametrize("died", ["", *DEATHS])
 async def test_only_what_is_old_enough_loses_its_bytes(store, blobs, died):
     over = {"state": AttemptState.GONE, "gone_at": LONG_AGO, "state_since": LONG_AGO, "due_at": None}
     before = await left(store, blobs, "old", **over)
@@ -64,7 +67,7 @@ async def test_only_what_is_old_enough_loses_its_bytes(store, blobs, died):
     assert await forget_once(store, blobs, KEEP) == (0 if died == "artifacts.forget.after" else 2)
     assert await forget_once(store, blobs, KEEP) == 0
     after = await store.read(lambda tx: tx.artifacts("old"))
-    assert await kept(store, blobs, "old") == [0, 0]
+    assert await kept(store, blobs, "old") == [0, 0, 0]
     assert [row.blob for row in after] == ["", ""]
     assert manifest_digest(after) == manifest_digest(before)
     for name in ("young", "live"):
