@@ -104,5 +104,11 @@ class Settings(BaseSettings):
 
     log_quota_mib: int = Field(default=256, ge=1)
     """Log that is kept of one attempt; the rest is discarded, and the last line says so."""
+    artifact_mib: int = Field(default=1024, ge=1)
+    """The largest file that is kept as an artifact. What is larger is left out, and told with its name and size."""
+    artifacts_mib: int = Field(default=2048, ge=1)
+    """Artifacts that are kept of one attempt, together: at most 1,000 files, in the order of the patterns."""
+    artifacts_days: int = Field(default=90, ge=1)
+    """How long the bytes of artifacts are kept after the end; their names, sizes and hashes stay for ever."""
     workers: int = Field(default=16, ge=1)
     """Steps at a time in this process."""

@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
@@ -26,10 +27,11 @@ from gpurun.adapters.vault import GivenVault, KeyFile, StoredVault
 from gpurun.domain.errors import SecretRefused, UserError
 from gpurun.domain.pace import budget_of
 from gpurun.domain.secret import MIN_SECRET_CHARS
-from gpurun.domain.stream import StreamName
+from gpurun.domain.stream import ArtifactLimits, StreamName
 from gpurun.flow import failpoints
 from gpurun.flow.engine import AgentBundle, EngineServices, handlers, know_providers
 from gpurun.flow.facts import Links
+from gpurun.flow.forget_artifacts import forget_for_ever
 from gpurun.flow.intake import Intake
 from gpurun.flow.keep_cache import keep_cache_for_ever
 from gpurun.flow.keep_secrets import keep_secrets_for_ever
@@ -85,6 +87,8 @@ class House:
     providers: Mapping[str, Provider]
     state: Path
     """The folder of what is this house's alone."""
+    keep_artifacts: timedelta
+    """How long a server keeps the bytes of artifacts."""
     app: App | None = None
     """None for a local run, which is nobody at a forge."""
 
@@ -96,6 +100,7 @@ class House:
             if self.app is not None:  # what a local run is given ends with its process
                 tasks.start_soon(keep_secrets_for_ever, self.store, self.clock, self.http.vault)
                 tasks.start_soon(keep_cache_for_ever, self.store, self.clock, self.http.hub)
+                tasks.start_soon(forget_for_ever, self.store, self.http.blobs, self.clock, self.keep_artifacts)
             await self.worker.run(stop)
             tasks.cancel_scope.cancel()
 
@@ -246,6 +251,7 @@ async def open_house(
         public_url=settings.public_url.rstrip("/"),
         log_quota_bytes=settings.log_quota_mib * MIB,
         mounting=frozenset(name for name, one in providers.items() if isinstance(one, MountsWeights)),
+        artifacts=ArtifactLimits(file_bytes=settings.artifact_mib * MIB, total_bytes=settings.artifacts_mib * MIB),
     )
     api = AgentApi(http)
     uplinks = UnixUplinks(api, folder=folders.state / "up", chance=chance, take=api.appends.at_once)
@@ -293,6 +299,7 @@ async def open_house(
         hide=hide,
         providers=providers,
         state=folders.state,
+        keep_artifacts=timedelta(days=settings.artifacts_days),
     )
 
 

@@ -1,178 +1,165 @@
-"""Files that the job left, to the bot. Not masked: they are bytes of any kind."""
+"""Files that the job left, to the bot. Not masked: they are bytes of any kind.
+
+What a pattern means and is not sent is told: why, how much of it, and the first names.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
-import stat
 
 from gpurun_agent import protocol
+from gpurun_agent.globs import Globs
+from gpurun_agent.tree import NoFile, Outside, Tree, trouble
 from gpurun_agent.wire import Request, quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from gpurun_agent.run import Run
+    from gpurun_agent.spec import Spec
+    from gpurun_agent.tree import Found
 
 _READ_SIZE = 1024 * 1024
 _OK = (200, 409)
+_MOST_REMEMBERED = 10_000
+"""Files of one pattern among which those that fit are chosen; the rest is counted."""
+_NAMED = 5
+"""Of each kind of what was left out."""
+_LONGEST_NAME = 100
+_GONE = "file that changed or vanished meanwhile"
 
 
-def collect(run: Run, patterns: list[str], folder: str) -> None:
-    """Sends every regular file under `folder` that a pattern matches, once. Trouble with one is a line in the log."""
-    sent: set[bytes] = set()
-    for pattern in patterns:
-        found = False
-        for path in matches(folder, pattern):
-            found = True
-            if path not in sent:
-                sent.add(path)
-                if not _send(run, os.fsencode(folder), path):
-                    return
-        if not found:
+class LeftOut:
+    """What was not sent, by reason."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, list[int]] = {}
+        self._names: dict[str, list[str]] = {}
+
+    def add(self, why: str, path: bytes, size: int) -> None:
+        """`why` stands after the number: `2 of more than 1.0 GiB each`."""
+        count = self._kinds.setdefault(why, [0, 0])
+        count[0] += 1
+        count[1] += size
+        names = self._names.setdefault(why, [])
+        if len(names) < _NAMED:
+            shown = path.decode("utf-8", "replace")
+            shown = shown if len(shown) <= _LONGEST_NAME else "…" + shown[-_LONGEST_NAME:]
+            names.append("%s, %s" % (shown, size_text(size)) if size else shown)
+
+    def sentences(self) -> list[str]:
+        """One a reason: `3 (12.0 GiB together): larger than 1.0 GiB: out/a, 10.0 GiB; …`."""
+        told = []
+        for why, (number, size) in self._kinds.items():
+            names = "; ".join(self._names[why])
+            more = number - len(self._names[why])
+            together = " (%s together)" % size_text(size) if size else ""
+            rest = "; and %d more" % more if more else ""
+            told.append("%d%s, %s: %s%s." % (number, together, why, names, rest))
+        return told
+
+
+def size_text(size: float) -> str:
+    """`12 B`, `3.4 MiB`."""
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return "%d B" % size if unit == "B" else "%.1f %s" % (size, unit)
+        size /= 1024
+    return "%.1f GiB" % size
+
+
+def collect(run: Run, spec: Spec, tree: Tree, left_out: LeftOut) -> None:
+    """Sends every regular file of `tree` that a pattern means, once, as far as the limits go.
+
+    Patterns that were written first come first. Raises Stopped, Unwanted.
+    """
+    waiting = _chosen(run, spec, tree, left_out)
+    for number, found in enumerate(waiting):
+        try:
+            _send(run, tree, found, left_out)
+        except BaseException:
+            for rest in waiting[number:]:
+                left_out.add("not sent before the end", rest.path, rest.size)
+            raise
+
+
+def _chosen(run: Run, spec: Spec, tree: Tree, left_out: LeftOut) -> list[Found]:
+    """What is to be sent."""
+    globs = Globs([os.fsencode(pattern) for pattern in spec.artifacts])
+    found: list[list[Found]] = [[] for _ in spec.artifacts]
+    matched = [False] * len(found)
+    too_large = "larger than the %s that one file may have" % size_text(spec.artifact_file_bytes)
+    too_many = "more than the %d files that are kept" % spec.artifact_files
+    for one in tree.files(globs, run.breathe):
+        matched[one.pattern] = True
+        if one.trouble or not _is_sayable(one.path):
+            left_out.add(one.trouble or "name that is not printable UTF-8", one.path, one.size)
+        elif one.size > spec.artifact_file_bytes:
+            left_out.add(too_large, one.path, one.size)
+        elif len(found[one.pattern]) < _MOST_REMEMBERED:
+            found[one.pattern].append(one)
+        else:
+            left_out.add(too_many, one.path, one.size)
+    for number, pattern in enumerate(spec.artifacts):
+        if not matched[number]:
             run.say("artifacts: nothing matches %s" % pattern)
-
-
-def matches(folder: str, pattern: str) -> Iterator[bytes]:
-    """Paths below `folder`, sorted, without those that lead out of it. `**` is any number of folders.
-
-    A pattern that names a folder means everything in it.
-    """
-    parts = [part for part in pattern.split("/") if part not in ("", ".")]
-    if ".." in parts or not parts:
-        return
-    root = os.fsencode(os.path.realpath(folder))
-    yield from _walk(root, b"", [os.fsencode(part) for part in parts])
-
-
-def _walk(root: bytes, below: bytes, parts: list[bytes]) -> Iterator[bytes]:
-    here = os.path.join(root, below)
-    try:
-        names = sorted(os.listdir(here))
-    except OSError:
-        return
-    for name in names:
-        path = os.path.join(below, name)
-        is_folder = _is_real_folder(os.path.join(root, path))
-        if parts[0] == b"**":
-            if is_folder:
-                yield from _walk(root, path, parts)
-            if len(parts) > 1 and parts[1] != b"**" and glob(name, parts[1]):
-                yield from _found(root, path, parts[2:], is_folder)
-            elif all(part == b"**" for part in parts) and not is_folder:
-                yield from _found(root, path, [], is_folder)
-        elif glob(name, parts[0]):
-            yield from _found(root, path, parts[1:], is_folder)
-
-
-def _found(root: bytes, path: bytes, rest: list[bytes], is_folder: bool) -> Iterator[bytes]:  # noqa: FBT001
-    if is_folder:
-        yield from _walk(root, path, rest or [b"**"])
-    elif (not rest or rest == [b"**"]) and _is_inside(root, os.path.join(root, path)):
-        yield path
-
-
-def glob(name: bytes, pattern: bytes) -> bool:
-    """`*`, `?` and `[…]` over one name. Time is the product of both lengths at most: after a mismatch only the last
-    `*` takes one byte more.
-    """
-    at = part = resume = 0
-    star = -1
-    while at < len(name):
-        if pattern[part : part + 1] == b"*":
-            star, resume = part, at
-            part += 1
-            continue
-        behind = _behind_item(name[at], pattern, part)
-        if behind:
-            at, part = at + 1, behind
-        elif star >= 0:
-            resume += 1
-            at, part = resume, star + 1
+    chosen: list[Found] = []
+    room = spec.artifact_bytes
+    too_much = "more than the %s that all files may have together" % size_text(spec.artifact_bytes)
+    for one in (one for some in found for one in some):
+        if len(chosen) >= spec.artifact_files:
+            left_out.add(too_many, one.path, one.size)
+        elif one.size > room:
+            left_out.add(too_much, one.path, one.size)
         else:
-            return False
-    return not pattern[part:].strip(b"*")
+            room -= one.size
+            chosen.append(one)
+    return chosen
 
 
-def _behind_item(byte: int, pattern: bytes, part: int) -> int:
-    """Where the pattern goes on when its item at `part` matches `byte`; 0 when it does not."""
-    if part >= len(pattern):
-        return 0
-    if pattern[part : part + 1] == b"[":
-        end = pattern.find(b"]", part + 2)
-        if end > 0:
-            return end + 1 if _in_class(byte, pattern[part + 1 : end]) else 0
-    return part + 1 if pattern[part] in (byte, ord("?")) else 0
-
-
-def _in_class(byte: int, members: bytes) -> bool:
-    wanted = True
-    if members[:1] in (b"!", b"^"):
-        wanted, members = False, members[1:]
-    at = 0
-    found = False
-    while at < len(members):
-        if members[at + 1 : at + 2] == b"-" and at + 2 < len(members):
-            found = found or members[at] <= byte <= members[at + 2]
-            at += 3
-        else:
-            found = found or byte == members[at]
-            at += 1
-    return found == wanted
-
-
-def _is_real_folder(path: bytes) -> bool:
+def _is_sayable(path: bytes) -> bool:
+    """As the bot sees it (`http.agent_files.artifact_path`)."""
     try:
-        return stat.S_ISDIR(os.lstat(path).st_mode)
-    except OSError:
+        text = path.decode("utf-8")
+    except UnicodeDecodeError:
         return False
+    return text.isprintable() and "\\" not in text
 
 
-def _is_inside(root: bytes, path: bytes) -> bool:
-    """A regular file whose place, links followed, is below `root`."""
-    real = os.path.realpath(path)
+def _send(run: Run, tree: Tree, found: Found, left_out: LeftOut) -> None:
     try:
-        return real.startswith(root + b"/") and stat.S_ISREG(os.stat(real).st_mode)
-    except OSError:
-        return False
-
-
-def _send(run: Run, folder: bytes, path: bytes) -> bool:
-    """False when the bot takes no more artifacts."""
-    shown = path.decode("utf-8", "replace")
-    try:
-        with open(os.path.realpath(os.path.join(folder, path)), "rb") as file:
-            size, sha256 = _measure(run, file)
-            target = "%sartifacts/%s?size=%d&sha256=%s&offset=" % (
-                protocol.PREFIX,
-                quote(path, b"/").decode("ascii"),
-                size,
-                sha256,
-            )
-            offset, tries = 0, 0
-            while True:
-                file.seek(offset)
-                # A file that shrinks meanwhile sends what it has; the bot then sees the wrong hash.
-                data = file.read(min(protocol.MAX_APPEND, size - offset))
-                answer = run.ask(Request("PUT", "%s%d" % (target, offset), data))
-                if answer.status not in _OK:
-                    run.say("artifacts: %s was refused (%d) %s" % (shown, answer.status, answer.text()))
-                    return answer.status != 413
-                before, offset = offset, answer.number("next", -1)
-                if offset == size and answer.status == 200:
-                    return True
-                tries = 0 if offset > before else tries + 1
-                if not 0 <= offset <= size or tries > 5:
-                    run.say("artifacts: %s could not be sent" % shown)
-                    return True
+        with open(tree.open(found.path), "rb") as file:
+            why = _put(run, found.path, file)
+    except (Outside, NoFile):
+        why = _GONE
     except OSError as exc:
-        run.say("artifacts: %s cannot be read: %s" % (shown, exc.strerror))
-    return True
+        why = trouble(exc)
+    if why:
+        left_out.add(why, found.path, found.size)
+
+
+def _put(run: Run, path: bytes, file: object) -> str:
+    """Why it was not kept; empty when it was."""
+    size, sha256 = _measure(run, file)
+    name = quote(path, b"/").decode("ascii")
+    target = "%sartifacts/%s?size=%d&sha256=%s&offset=" % (protocol.PREFIX, name, size, sha256)
+    offset, tries = 0, 0
+    while True:
+        file.seek(offset)  # type: ignore[attr-defined]  # a binary file
+        # A file that shrinks meanwhile sends what it has; the bot then sees the wrong hash.
+        data = file.read(min(protocol.MAX_APPEND, size - offset))  # type: ignore[attr-defined]
+        answer = run.ask(Request("PUT", "%s%d" % (target, offset), data))
+        if answer.status not in _OK:
+            return "refused (%d): %s" % (answer.status, answer.text())
+        before, offset = offset, answer.number("next", -1)
+        if offset == size and answer.status == 200:
+            return ""
+        tries = 0 if offset > before else tries + 1
+        if not 0 <= offset <= size or tries > 5:
+            return _GONE
 
 
 def _measure(run: Run, file: object) -> tuple[int, str]:
-    import hashlib
-
     digest, size = hashlib.sha256(), 0
     while True:
         data = file.read(_READ_SIZE)  # type: ignore[attr-defined]  # a binary file

@@ -24,8 +24,10 @@ GET  /agent/v1/models/<index>/<path>   [Range: bytes=N-]                        
 PUT  /agent/v1/artifacts/<path>?offset=N&size=S&sha256=H   raw bytes, <= 4 MiB
         -> 200 {next}; 409 {next}; 413: quota; 422 text: not this file (path, hash). One file at a time: another path,
         or offset 0, starts anew. It is collected when `next` == size; an empty file is one PUT of no bytes.
-POST /agent/v1/finish      {result, exit_code, reason, detail, log_size, metrics_size, ...} -> 200 {}; may be repeated
-        `passed` counts only with `exit_code` 0.
+        Who was told to stop has COLLECT_S for all of this, from when it said `collecting`.
+POST /agent/v1/finish      {result, exit_code, reason, detail, left_out, log_size, metrics_size, ...}
+                           -> 200 {}; may be repeated
+        `passed` counts only with `exit_code` 0. `left_out`: artifacts that were not sent, in sentences.
 
 The spec, answer of `claim`:
     token                    the run token (secret; mask it)
@@ -45,7 +47,10 @@ The spec, answer of `claim`:
     model                    repeated, `<index>\0<id>\0<revision>\0<target>`; target may be empty
     file                     repeated, `<model index>\0<size>\0<sha256>\0<etag>\0<path>`
     weights                  `mounted`: the bot has verified all files and had them mounted read-only as the hub cache
-    artifact                 repeated, a glob under `workdir`
+    artifact                 repeated, a glob under `workdir` (gpurun_agent.globs)
+    artifact_files           how many of them are kept
+    artifact_file_bytes      the largest that is kept
+    artifact_bytes           of all of them together
 
 A line of `metrics` is one JSON object; a value that is not known is `null` or left out, never 0:
     {"t": 1767614400.0, "cpu_pct": 12.5, "ram_mib": 900, "ram_total_mib": 16000, "disk_mib": 10, "disk_total_mib": 100,
@@ -73,6 +78,9 @@ PREFIX = "/agent/v1/"
 
 MAX_APPEND = 4 * 1024 * 1024
 """Bytes of one stream or artifact append."""
+
+COLLECT_S = 100
+"""Seconds for the artifacts of a job that was stopped."""
 
 MIN_MASK = 6
 """Shorter secrets are refused where they are registered: masking them would eat the log."""

@@ -61,6 +61,12 @@ FRAMES_METRICS = 1024 * 1024
 MAX_DETAIL = 1500
 """Bytes of the end's detail in a frame."""
 
+MAX_LEFT_OUT = 1500
+"""Bytes of what is told of artifacts that were not sent."""
+
+_COMMAND_WAS_STOPPED = (protocol.MAX_DURATION, protocol.ASKED, protocol.DISK)
+"""Ends after which there is time for artifacts, unless the container itself is being ended."""
+
 UNREPORTED = 75
 """Exit code when nobody could be told."""
 
@@ -90,6 +96,12 @@ class Run:
         """How many secrets the masker was told of; None before there is one."""
         self._masks_errand: Errand | None = None
         self._out_of_disk = False
+        self._began = False
+        """A command was started."""
+        self._left_out = ""
+        """Which artifacts were not sent."""
+        self._collect_until = 0.0
+        """Monotonic, once it is known that somebody waits for the end; 0 before."""
         self._folder = around.work
         """Where the commands start, and what artifacts are relative to."""
 
@@ -269,9 +281,10 @@ class Run:
         try:
             end = self._commands(spec, env)
         except Stopped as stopped:
-            if stopped.end.reason != protocol.DISK:
+            if not self._began or self._loop.terminated or stopped.end.reason not in _COMMAND_WAS_STOPPED:
                 raise
             end = stopped.end
+            self._collect_until = time.monotonic() + protocol.COLLECT_S
         self._ends_at = 0.0
         if spec.artifacts:
             self._collect(spec)
@@ -307,6 +320,7 @@ class Run:
             self._enter(phase)
         self.breathe_until(lambda: self._out_of_disk or not self._contact.cancel)  # nothing starts while it asks why
         self.say("setup" if phase == "setup" else "run")
+        self._began = True
         before = oom_kills(self._around.cgroup)
         command = Command(self._loop, self._log, text, folder=self._folder, env=env)
         try:
@@ -338,19 +352,27 @@ class Run:
         command.finish()
 
     def _collect(self, spec: Spec) -> None:
-        from gpurun_agent import collect
-
-        self._enter("collecting")
+        """Whatever goes wrong here, the job has ended as it has ended."""
         try:
-            if spec.workdir:
-                self._find_workdir(spec)  # the job may have put a link in its place
-            collect.collect(self, spec.artifacts, self._folder)
-        except Ended as ended:
-            self._notes.append("No artifacts: %s" % ended)
-        except Stopped:
-            self._notes.append("Not all artifacts were collected.")
+            from gpurun_agent import collect, tree
         except ImportError as exc:
-            self._notes.append("No artifacts: the image's Python has no module %s." % exc.name)
+            self._left_out = "No artifacts: the image's Python has no module %s." % exc.name
+            return
+        left_out, told = collect.LeftOut(), []
+        try:
+            self._enter("collecting")
+            work = tree.Tree.of(self._around.work)  # the job may have put a link in its place
+            collect.collect(self, spec, work.below(spec.workdir) if spec.workdir else work, left_out)
+        except Stopped:
+            told.append("Not all artifacts were collected in the time that was left.")
+        except (tree.Outside, tree.NoFile):
+            told.append("No artifacts: the folder %s leads out of the commit." % spec.workdir)
+        except OSError as exc:
+            told.append("No artifacts: the folder in which the job started %s." % tree.trouble(exc))
+        told += left_out.sentences()
+        for sentence in told:
+            self.say("artifacts left out: %s" % sentence)
+        self._left_out = " ".join(told)
 
     def _report(self, end: End) -> None:
         """Everything of the streams, then the end. Raises Stopped when the bot cannot be reached in time."""
@@ -396,10 +418,12 @@ class Run:
         notes = [end.detail, *self._notes]
         notes += ["The log is incomplete: %s." % self._log_stream.lost] if self._log_stream.lost else []
         detail = self._masker.whole(" ".join(note for note in notes if note).encode("utf-8", "replace"))
+        left_out = self._masker.whole(self._left_out.encode("utf-8", "replace"))
         fields: list[tuple[str, object]] = [
             ("result", end.result),
             ("reason", end.reason),
             ("detail", detail[:max_detail]),
+            ("left_out", left_out[: MAX_LEFT_OUT if max_detail is None else MAX_LEFT_OUT // 3]),
             ("log_size", self._log_stream.end),
             ("metrics_size", self._metrics.end),
         ]
@@ -460,8 +484,12 @@ class Run:
         if self._ends_at and now >= self._ends_at - near_s:
             end = End(protocol.TIMEOUT, protocol.MAX_DURATION, "The job ran longer than its max_duration.")
             raise Stopped(end, CANCEL_GRACE_S)
-        if self._contact.cancel and not self._out_of_disk:
+        if self._contact.cancel and self._phase == "collecting":
+            self._collect_until = self._collect_until or now + protocol.COLLECT_S
+        elif self._contact.cancel and not self._out_of_disk:
             self._stop_as_told()
+        if self._collect_until and now >= self._collect_until:
+            raise Stopped(End(protocol.CANCELLED, protocol.ASKED), 0.0)
 
     def _stop_as_told(self) -> None:
         """The answer to a phase says why; without one it is a cancel. Returns while it is not known. Raises Stopped."""

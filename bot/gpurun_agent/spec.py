@@ -34,6 +34,9 @@ class Model:
         self.files: list[File] = []
 
 
+_ARTIFACT_LIMITS = ("artifact_files", "artifact_file_bytes", "artifact_bytes")
+
+
 class BadSpec(ValueError):
     """The bot sent something that this agent does not understand."""
 
@@ -57,6 +60,8 @@ class Spec:
         self.weights = ""
         self.models: dict[int, Model] = {}
         self.artifacts: list[str] = []
+        self.artifact_files = 1000
+        self.artifact_file_bytes = self.artifact_bytes = 1 << 30
         try:
             for name, value in fields:
                 self._take(name, value)
@@ -72,7 +77,7 @@ class Spec:
         text = value.decode("utf-8", "surrogateescape")
         if name in ("token", "source", "setup", "run", "workdir", "weights"):
             setattr(self, name, text)
-        elif name in ("number", "max_duration_s", "log_quota", "git"):
+        elif name in ("number", "max_duration_s", "log_quota", "git", *_ARTIFACT_LIMITS):
             setattr(self, name, int(text))
         elif name in ("env", "secret"):
             key, equals, content = text.partition("=")

@@ -59,14 +59,8 @@ def both(*edges: str) -> tuple[str, ...]:
 
 
 IDLE = both(
-    "observe.accounts",
-    "observe.list",
-    "observe.settle",
-    "worker.claim",
-    "audit.seal",
-    "secrets.forget",
-    "cache.users",
-    "cache.tidy",
+    *("observe.accounts", "observe.list", "observe.settle", "worker.claim", "audit.seal", "secrets.forget"),
+    *("cache.users", "cache.tidy", "artifacts.delete", "artifacts.forget"),
 )
 """What a bot does that nobody asks for anything."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -178,10 +179,14 @@ class World:
 
     # pages
 
+    def page_in(self, body: str) -> str:
+        """The run page's path and query: the one link that leads to no file of the run."""
+        found: list[str] = re.findall(re.escape("](" + self.url) + r"([^)\s]+)\)", body)
+        return next((one for one in found if "/artifacts/" not in one), found[0])
+
     async def page(self, body: str, suffix: str = "") -> httpx.Response:
         """The run page that a comment links to. `suffix`: `log` for the log."""
-        address = body.split("](" + self.url, 1)[1].split(")", 1)[0]
-        path, _, query = address.partition("?")
+        path, _, query = self.page_in(body).partition("?")
         async with httpx.AsyncClient(timeout=10) as client:
             return await client.get(f"{self.url}{path}{'/' + suffix if suffix else ''}?{query}")
 

@@ -211,6 +211,45 @@ def config_show(job: str, path: str | None, as_json: bool) -> None:  # noqa: FBT
     sys.exit(show_json(job, path) if as_json else show_people(job, path))
 
 
+@cli.command(
+    epilog="Exit codes: 0 all there and verified, 1 a file could not be got or verified, 2 usage, an address that "
+    "opens nothing, or a file in the way, 3 the server cannot be reached, 130 interrupted."
+)
+@click.argument("address", metavar="RUN-URL")
+@click.argument("patterns", metavar="[PATTERN]...", nargs=-1)
+@click.option(
+    "--to",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write into this folder. Default: one that is named after the run, in the current folder.",
+)
+@click.option("--list", "list_only", is_flag=True, help="Show what there is, and write nothing.")
+@click.option("--force", is_flag=True, help="Replace files that are there and differ.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def artifacts(
+    address: str,
+    patterns: tuple[str, ...],
+    folder: Path | None,
+    list_only: bool,  # noqa: FBT001 (click passes flags like this)
+    force: bool,  # noqa: FBT001
+    as_json: bool,  # noqa: FBT001
+) -> None:
+    """Download the artifacts of the run whose page is RUN-URL, all of them or those that a PATTERN means.
+
+    RUN-URL is the link in the comment, with its key and in quotes; `-` reads it from stdin, so that the key stays
+    out of the shell's history. Every file is verified by its sha256. A download that broke off goes on where it was
+    when the command is repeated, and what is there already is left as it is. Patterns are those of `artifacts` in
+    .gpurun.yml.
+    """
+    try:
+        from gpurun.cli.download import Wish, download
+
+        wish = Wish(address=address, patterns=patterns, folder=folder, list_only=list_only, force=force)
+        sys.exit(download(wish, as_json=as_json))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
 @cli.command()
 def serve() -> None:
     """Serve webhooks, agents and pages, and carry out runs. Settings: GPURUN_* environment variables."""

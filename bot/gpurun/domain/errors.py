@@ -13,7 +13,7 @@ GpurunError
     SecretUnavailable    a secret that a job names is not set, or cannot be read any more
     WrongPlatform        the image is for other machines than those that would run it
   Transient              try again; `retry_after_s` when the other side said so
-    ForgeUnavailable  HubUnavailable  RegistryUnavailable  ProviderUnavailable  SourceUnavailable
+    ForgeUnavailable  HubUnavailable  RegistryUnavailable  ProviderUnavailable  SourceUnavailable  ServerUnavailable
       HubSilent RegistrySilent   nobody answered at all
       ForgeLimited       the forge did nothing, and wants to be left alone for a while
       NoGit              (of the source) git is not installed; at a terminal it is the person's to mend
@@ -152,6 +152,10 @@ class RegistrySilent(RegistryUnavailable):
 
 class ProviderUnavailable(Transient):
     """The provider timed out or answered 5xx to a call that is safe to repeat."""
+
+
+class ServerUnavailable(Transient):
+    """A gpurun server, asked for a run's page, could not be reached, timed out, or answered 429, 502, 503 or 504."""
 
 
 class SourceUnavailable(Transient):

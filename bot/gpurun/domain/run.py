@@ -94,6 +94,8 @@ class Result:
     """One word that code branches on: `exit`, `weights_mismatch`, `boot_timeout`, `silent`, `host`, …"""
     detail: str = ""
     """A sentence for people; untrusted text."""
+    left_out: str = ""
+    """Which artifacts were not kept, why and how large they are, in sentences; untrusted text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

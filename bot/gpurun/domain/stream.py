@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -48,6 +49,25 @@ class Taken:
     hard_deadline: datetime
 
 
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactLimits:
+    """What is kept of one attempt."""
+
+    files: int = 1000
+    file_bytes: int = 1024 * MIB
+    """Of one."""
+    total_bytes: int = 2048 * MIB
+    """Of all."""
+
+
+def next_blob(attempt_id: str, collected: Sized) -> str:
+    """The key under which the next file grows, behind those that the attempt has."""
+    return f"artifacts/{attempt_id}/{len(collected)}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
     """A collected file."""
@@ -56,4 +76,4 @@ class Artifact:
     size: int
     sha256: str
     blob: str
-    """Key in the blob store."""
+    """Key in the blob store; empty when the bytes are not kept any more."""

@@ -21,6 +21,7 @@ from gpurun.domain.errors import (
     SecretUnavailable,
     Transient,
 )
+from gpurun.domain.manifest import manifest_digest
 from gpurun.domain.offer import Launch, Preparation, Uplink
 from gpurun.domain.plan import Plan
 from gpurun.domain.run import Attempt, AttemptState, AuditEntry, Run, RunState, Stray, StrayState
@@ -460,6 +461,7 @@ def _entry(tx: Tx, row: Attempt, decision: SaveAttempt) -> AuditEntry:
         ref=decision.ref or row.instance_ref,
         result=result.kind if result else None,
         reason=result.reason if result else None,
+        artifacts=manifest_digest(tx.artifacts(row.id)) if result else None,
     )
 
 

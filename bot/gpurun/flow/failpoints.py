@@ -98,6 +98,9 @@ PUBLISH_FORBIDDEN = "publish.forbidden"
 PUBLISH_SUSPENDED = "publish.suspended"
 PUBLISH_COMMIT = "publish.commit"
 PUBLISH_RELEASE = "publish.release"
+# artifacts
+ARTIFACTS_DELETE = "artifacts.delete"
+ARTIFACTS_FORGET = "artifacts.forget"
 # secrets
 SECRETS_FORGET = "secrets.forget"
 # cache of weights

@@ -11,8 +11,9 @@ from weakref import WeakValueDictionary
 from starlette.types import Receive, Scope, Send
 
 from gpurun.domain.errors import PinNotFound, WrongOffset
+from gpurun.domain.manifest import is_plain_path
 from gpurun.domain.plan import ModelFile, ModelPin, Plan
-from gpurun.domain.stream import Artifact
+from gpurun.domain.stream import Artifact, next_blob
 from gpurun.http.agent_session import BODY_TIMEOUT_S, RECORDS
 from gpurun.http.agent_streams import number, parameters
 from gpurun.http.asgi import Refusal, answer, header, read_body
@@ -24,8 +25,6 @@ from gpurun.ports.bytes import Blobs
 from gpurun.ports.store import Tx
 from gpurun_agent import protocol
 
-MAX_ARTIFACTS = 1000
-MAX_PATH = 512
 MAX_REMEMBERED = 1024
 
 _RANGE = re.compile(rb"bytes=([0-9]{1,15})-")
@@ -115,16 +114,20 @@ class Artifacts:
                 raise Refusal(422, f"{path!r} was collected with other bytes.")
             return 200, before.size
         self._require_room(collected, size)
-        artifact = Artifact(path=path, size=size, sha256=sha256, blob=f"artifacts/{caller.attempt.id}/{len(collected)}")
+        artifact = Artifact(path=path, size=size, sha256=sha256, blob=next_blob(caller.attempt.id, collected))
         status, end = await self._append(artifact, offset, data)
         if status == 200 and end == size:
             await self._collect(caller, artifact)
         return status, end
 
     def _require_room(self, collected: tuple[Artifact, ...], size: int) -> None:
-        used = sum(artifact.size for artifact in collected)
-        if len(collected) >= MAX_ARTIFACTS or used + size > self._services.artifacts_quota_bytes:
-            raise Refusal(413, "The quota of artifacts is used up.")
+        limits = self._services.artifacts
+        if size > limits.file_bytes:
+            raise Refusal(413, f"A file may have {limits.file_bytes:,} bytes.")
+        if len(collected) >= limits.files:
+            raise Refusal(413, f"There may be {limits.files:,} files.")
+        if sum(artifact.size for artifact in collected) + size > limits.total_bytes:
+            raise Refusal(413, f"All files together may have {limits.total_bytes:,} bytes.")
 
     async def _append(self, artifact: Artifact, offset: int, data: bytes) -> tuple[int, int]:
         """Status and the end of the file now."""
@@ -144,10 +147,10 @@ class Artifacts:
             raise Refusal(422, f"{artifact.path!r} arrived with the hash {found}; it was left out.")
 
         def write(tx: Tx) -> None:
+            tx.saw(caller.attempt.id)  # first: who sets a result meanwhile has either seen this file or waits for it
             attempt = tx.attempt(caller.attempt.id)
             assert attempt is not None
             require_wanted(attempt)
-            tx.saw(attempt.id)
             known = tx.artifacts(attempt.id)
             if any(other.blob == artifact.blob and other.path != artifact.path for other in known):
                 raise Refusal(422, "Another process of the server collected another file meanwhile.")
@@ -159,11 +162,8 @@ class Artifacts:
 
 def artifact_path(text: str) -> str:
     """A relative path that stays inside its folder. Raises Refusal 422."""
-    parts = text.split("/")
-    if len(text.encode("utf-8", "replace")) > MAX_PATH or any(part in {"", ".", ".."} for part in parts):
-        raise Refusal(422, "This is no relative path of at most 512 bytes.")
-    if not text.isprintable() or "\\" in text:
-        raise Refusal(422, "A path with such characters is not collected.")
+    if not is_plain_path(text):
+        raise Refusal(422, "This is no relative path of at most 512 bytes of printable characters.")
     return text
 
 

@@ -10,6 +10,7 @@ from pydantic import SecretStr
 from starlette.types import Receive, Scope, Send
 
 from gpurun.domain.errors import Revoked
+from gpurun.domain.manifest import manifest_digest
 from gpurun.domain.run import Attempt, AuditEntry, Phase, Result
 from gpurun.http.asgi import Refusal, answer, read_body
 from gpurun.http.callers import Caller, bearer, caller_of, require_wanted, running_caller
@@ -75,6 +76,7 @@ async def claim(services: HttpServices, scope: Scope, receive: Receive, send: Se
         token=SecretStr(token),
         cancel=caller.cancel,
         log_quota_bytes=services.log_quota_bytes,
+        limits=services.artifacts,
         secrets=secrets,
         needles=masker.needles,
         masks_version=version,
@@ -131,7 +133,9 @@ async def finish(services: HttpServices, scope: Scope, receive: Receive, send: S
             require_not_revoked(now)
             tx.saw(now.id, phase=Phase.FINISHED)
             if tx.set_result(now.id, result):
-                tx.audit(_entry(tx, now, "attempt_result_set", _told(result)))
+                digest = manifest_digest(tx.artifacts(now.id))
+                kept: dict[str, str | int | None] = {"artifacts": digest} if digest else {}
+                tx.audit(_entry(tx, now, "attempt_result_set", _told(result) | kept))
             else:  # the engine's own came in between
                 _audit_late(tx, now, result)
         elif (now.result.kind, now.result.exit_code) != (result.kind, result.exit_code):

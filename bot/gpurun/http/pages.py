@@ -23,9 +23,11 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from gpurun.domain.run import Attempt, Run, RunState
-from gpurun.domain.stream import Artifact, StreamName
+from gpurun.domain.stream import StreamName
 from gpurun.domain.text import clean
 from gpurun.http import log_view
+from gpurun.http.artifact_pages import ArtifactPages
+from gpurun.http.downloads import BYTES_HEADERS, attachment
 from gpurun.http.metrics_view import MetricsViews
 from gpurun.http.run_view import RunView, revision, run_view, size_text
 from gpurun.http.services import HttpServices
@@ -46,18 +48,12 @@ def _hash(text: str) -> str:
     return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
 
 
-HEADERS = {
+HEADERS = BYTES_HEADERS | {
     "content-security-policy": (
         f"default-src 'none'; style-src {_hash(_STYLE)}; script-src {_hash(_SCRIPT)}; connect-src 'self'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
-    "x-robots-tag": "noindex",
-    "referrer-policy": "no-referrer",
-    "x-content-type-options": "nosniff",
-    "cache-control": "no-store",
-    "cross-origin-resource-policy": "same-origin",
+    )
 }
-BYTES_HEADERS = HEADERS | {"content-security-policy": "default-src 'none'; sandbox; frame-ancestors 'none'"}
 
 
 class Pages:
@@ -84,7 +80,7 @@ class Pages:
             Route("/runs/{run_id}/live", self.run_live),
             Route("/runs/{run_id}/log", self.run_log),
             Route("/runs/{run_id}/log.raw", self.run_log_raw),
-            Route("/runs/{run_id}/artifacts/{number:int}/{path:path}", self.artifact),
+            *ArtifactPages(self._services, self._opened).routes(),
         ]
 
     async def home(self, _: Request) -> Response:
@@ -146,23 +142,6 @@ class Pages:
         if attempt is None:
             return PlainTextResponse("", headers=BYTES_HEADERS)
         return _text_stream(log_view.raw(self._store, attempt.id, _offset(request)), download=f"{attempt.id}.log")
-
-    async def artifact(self, request: Request) -> Response:
-        """A collected file, never shown in the browser."""
-        run, _ = await self._opened(request)
-        artifact = await self._store.read(
-            lambda tx: _artifact(tx, run, request.path_params["number"], request.path_params["path"])
-        )
-        if artifact is None:
-            raise HTTPException(404)
-        headers = BYTES_HEADERS | {
-            "content-disposition": _attachment(artifact.path.rpartition("/")[2]),
-            "content-length": str(artifact.size),
-        }
-        if artifact.size == 0:
-            return Response(b"", media_type="application/octet-stream", headers=headers)
-        body = self._services.blobs.open(artifact.blob)
-        return StreamingResponse(body, media_type="application/octet-stream", headers=headers)
 
     async def _hide(self, attempt: Attempt | None) -> Callable[[str], str]:
         """Cleaning may join what escapes kept apart."""
@@ -236,18 +215,8 @@ def _offset(request: Request) -> int:
     return int(text)
 
 
-def _artifact(tx: Tx, run: Run, number: int, path: str) -> Artifact | None:
-    attempt = log_view.chosen(tx.attempts(run.id), number)
-    found = tx.artifacts(attempt.id) if attempt else ()
-    return next((artifact for artifact in found if artifact.path == path), None)
-
-
 def _text_stream(body: AsyncIterator[bytes], *, download: str = "") -> Response:
     headers = dict(BYTES_HEADERS)
     if download:
-        headers["content-disposition"] = _attachment(download)
+        headers["content-disposition"] = attachment(download)
     return StreamingResponse(body, media_type="text/plain; charset=utf-8", headers=headers)
-
-
-def _attachment(name: str) -> str:
-    return f"attachment; filename*=UTF-8''{quote(name, safe='')}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gpurun.domain.folder import job_in
+from gpurun.domain.manifest import manifest_digest
 from gpurun.domain.plan import ModelPin, Resources
 from gpurun.domain.run import Attempt, AttemptState, Phase, Run, RunState, Verdict
 from gpurun.domain.stream import Artifact
@@ -82,6 +83,10 @@ class RunView:
     metrics: tuple[MetricView, ...]
     metrics_note: str
     artifacts: tuple[Artifact, ...]
+    manifest: str
+    """Digest of the list of artifacts; empty when there are none."""
+    left_out: str
+    """Which artifacts were not kept."""
     ended: bool
     rev: str
     """Changes when the facts should be drawn anew."""
@@ -116,6 +121,8 @@ def run_view(
         metrics=tuple(_metrics(summary)) if summary else (),
         metrics_note=_metrics_note(summary),
         artifacts=artifacts,
+        manifest=manifest_digest(artifacts),
+        left_out=shown.result.left_out if shown and shown.result else "",
         ended=run.state is RunState.ENDED,
         rev=revision(run, shown, now=now),
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pydantic import SecretStr
 
 from gpurun.domain.run import Attempt
+from gpurun.domain.stream import ArtifactLimits
 from gpurun.http.maskers import Maskers
 from gpurun.ports.bytes import Blobs, Git, Hub
 from gpurun.ports.clock import Clock
@@ -36,8 +37,7 @@ class HttpServices:
     """86,400 lines, a day, of 3 KB."""
     mounting: frozenset[str] = frozenset()
     """Providers whose instances have the weights of their plan mounted before they start."""
-    artifacts_quota_bytes: int = 1024 * 1024 * 1024
-    """Of one attempt together."""
+    artifacts: ArtifactLimits = field(default_factory=ArtifactLimits)
 
     async def masker(self, attempt: Attempt) -> Masker:
         """Hides its tokens and what it was given, whichever process gave it."""

@@ -10,6 +10,7 @@ from pydantic import SecretStr
 from gpurun.domain.plan import Plan
 from gpurun.domain.run import Attempt
 from gpurun.domain.secret import GivenSecret
+from gpurun.domain.stream import ArtifactLimits
 from gpurun_agent import protocol
 
 Field = tuple[str, str | int]
@@ -22,6 +23,7 @@ def build_spec(
     token: SecretStr,
     cancel: bool,
     log_quota_bytes: int,
+    limits: ArtifactLimits,
     secrets: Iterable[GivenSecret],
     needles: Iterable[bytes],
     masks_version: int,
@@ -49,6 +51,9 @@ def build_spec(
             *_models(plan),
             *([("weights", protocol.MOUNTED)] if plan.models and weights_mounted else []),
             *(("artifact", pattern) for pattern in plan.artifacts),
+            ("artifact_files", limits.files),
+            ("artifact_file_bytes", limits.file_bytes),
+            ("artifact_bytes", limits.total_bytes),
         ]
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -205,8 +205,8 @@ class Blobs(Protocol):
         """0 when there is none."""
         ...
 
-    def open(self, key: str, *, offset: int = 0) -> AsyncIterator[bytes]:
-        """The bytes from `offset`."""
+    def open(self, key: str, *, offset: int = 0) -> AsyncGenerator[bytes]:
+        """The bytes from `offset`; nothing when there is none."""
         ...
 
     async def delete(self, key: str) -> None:

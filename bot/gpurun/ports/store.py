@@ -204,6 +204,14 @@ class StreamRows(Protocol):
 
     def artifacts(self, attempt_id: str) -> tuple[Artifact, ...]: ...
 
+    def old_artifacts(self, *, ended_before: datetime, limit: int) -> tuple[tuple[str, Artifact], ...]:
+        """With the ids of their attempts: those whose bytes are kept although their instance is long gone."""
+        ...
+
+    def drop_bytes(self, attempt_id: str, path: str) -> None:
+        """The artifact has no bytes any more; all else of it stays."""
+        ...
+
 
 class ProviderRows(Protocol):
     """Observer's memory and strays."""

@@ -38,6 +38,11 @@ class RunFacts:
     """`https://huggingface.co`; empty: no links to models."""
 
     @property
+    def left_out(self) -> str:
+        """Which artifacts were not kept; empty when all were."""
+        return self.attempt.result.left_out if self.attempt and self.attempt.result else ""
+
+    @property
     def attempt(self) -> Attempt | None:
         """The one that counts."""
         return self.attempts[-1] if self.attempts else None

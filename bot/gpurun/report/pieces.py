@@ -5,16 +5,22 @@ from __future__ import annotations
 import re
 from datetime import datetime
 from itertools import groupby
+from urllib.parse import quote
 
 from gpurun.domain.folder import config_path as config_path_in
 from gpurun.domain.folder import job_in
+from gpurun.domain.manifest import manifest_digest
 from gpurun.domain.plan import ModelPin
 from gpurun.domain.project import REFERENCE_URL
 from gpurun.domain.run import Attempt, Phase, Run
+from gpurun.domain.stream import Artifact
 from gpurun.domain.telemetry import Cost, GpuSummary, Series, Summary
 from gpurun.domain.text import clean
 from gpurun.report.facts import RunFacts
 from gpurun.report.text import between, code, cut, duration, fenced, link, prose, size, table, usd
+
+MAX_LINK = 300
+"""Characters of an artifact's path in an address; one with a longer path is on the run page."""
 
 MAX_ROWS = 20
 """Models, artifacts and GPUs that are listed; the run page has all."""
@@ -227,13 +233,35 @@ def _mib(mib: float) -> str:
 
 
 def artifacts(facts: RunFacts) -> str:
-    """Names, sizes and the beginning of each hash."""
+    """Names with their links, sizes, the digest of all, and what was left out."""
+    left_out = f"**Not kept:** {prose(facts.left_out, 1500)}" if facts.left_out else ""
     if not facts.artifacts:
-        return ""
-    listed = [f"{code(one.path, 120)} {size(one.size)}" for one in facts.artifacts[:MAX_ROWS]]
+        return left_out
+    listed = [f"{_artifact(facts, one)} {size(one.size)}" for one in facts.artifacts[:MAX_ROWS]]
     more = len(facts.artifacts) - len(listed)
-    where = link("run page", facts.run_url)
-    return f"**Artifacts** on the {where}: " + ", ".join(listed) + (f" and {more} more" if more else "")
+    total = size(sum(one.size for one in facts.artifacts))
+    head = f"**Artifacts** ({link('all', _page_of(facts, f'artifacts/{_number(facts)}.tar'))}, {total}): "
+    head += ", ".join(listed) + (f" and {more} more" if more else "")
+    digest = f"Manifest {code(manifest_digest(facts.artifacts))}"
+    return "\n\n".join(part for part in (head, digest, left_out) if part)
+
+
+def _artifact(facts: RunFacts, one: Artifact) -> str:
+    name = code(one.path, 120)
+    place = quote(one.path)
+    if not one.blob or len(place) > MAX_LINK:
+        return name
+    return link(name, _page_of(facts, f"artifacts/{_number(facts)}/{place}"))
+
+
+def _page_of(facts: RunFacts, place: str) -> str:
+    """Below the run page, with its key; empty when there is no such page."""
+    page, _, key = facts.run_url.partition("?")
+    return f"{page}/{place}?{key}" if page else ""
+
+
+def _number(facts: RunFacts) -> int:
+    return facts.attempt.number if facts.attempt else 0
 
 
 def config_path(run: Run) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
 
+from gpurun.domain.manifest import manifest_digest
 from gpurun.domain.plan import ModelPin
 from gpurun.domain.run import Verdict
 from gpurun.domain.telemetry import Cost
@@ -98,10 +99,12 @@ def _metrics(facts: RunFacts) -> Rows:
 
 
 def _artifacts(facts: RunFacts, folder: str) -> Rows:
+    left_out = [("not kept", one_line(facts.left_out, 1500))] if facts.left_out else []
     if not facts.artifacts:
-        return []
+        return left_out
     files = [("", f"{_INDENT}{one_line(one.path)}  {size(one.size)}") for one in facts.artifacts]
-    return [("artifacts", one_line(folder) or f"{len(files)} kept"), *files]
+    told = ("artifacts", one_line(folder) or f"{len(files)} kept")
+    return [told, *files, ("manifest", manifest_digest(facts.artifacts)), *left_out]
 
 
 class ModelResult(BaseModel):
@@ -164,6 +167,10 @@ class RunResult(BaseModel):
     """sha256 by path."""
     artifacts_dir: str
     """The folder that the artifacts were written to; empty when there are none."""
+    artifacts_manifest: str
+    """`sha256:…` of the list of their paths, sizes and hashes; empty when there are none."""
+    artifacts_left_out: str
+    """Which files were not kept, why, and how large they are. Text of others."""
 
 
 def run_result(facts: RunFacts, *, artifacts_dir: str = "") -> RunResult:
@@ -196,6 +203,8 @@ def run_result(facts: RunFacts, *, artifacts_dir: str = "") -> RunResult:
         log_bytes=facts.log_size,
         artifacts={artifact.path: artifact.sha256 for artifact in facts.artifacts},
         artifacts_dir=artifacts_dir,
+        artifacts_manifest=manifest_digest(facts.artifacts),
+        artifacts_left_out=facts.left_out,
     )
 
 
@@ -223,4 +232,6 @@ def no_run_result(job: str, verdict: Verdict, *, reason: str, detail: str) -> Ru
         log_bytes=0,
         artifacts={},
         artifacts_dir="",
+        artifacts_manifest="",
+        artifacts_left_out="",
     )

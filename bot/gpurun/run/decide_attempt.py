@@ -13,7 +13,7 @@ from typing import Literal, assert_never
 from gpurun.domain.offer import InstanceState, Preparation
 from gpurun.domain.run import Attempt, AttemptState, Phase, ProviderAccount, Result, ResultKind, Run, RunState
 from gpurun.provider_kit.boot import exit_sentence
-from gpurun.run.disk import disk_grace, end_for_disk, told_or_for_disk
+from gpurun.run.disk import end_for_disk, stop_grace, told_or_for_disk
 from gpurun.run.timers import (
     DEADLINE_GRACE,
     DESTROY_DOUBT,
@@ -324,7 +324,7 @@ def _live(attempt: Attempt, run: Run, facts: AttemptFacts, now: datetime) -> Att
     contact = _last_contact(attempt, facts)
     timers = [now + WATCH, attempt.hard_deadline + DEADLINE_GRACE, contact + QUIET, contact + SILENT, row.run_deadline]
     if row.stop_asked_at is not None:
-        timers.append(row.stop_asked_at + disk_grace(row))
+        timers.append(row.stop_asked_at + stop_grace(row))
     return _stay(row, min(at for at in timers if at is not None and at > now))
 
 
@@ -332,7 +332,7 @@ def _end_of_live(attempt: Attempt, run: Run, facts: AttemptFacts, now: datetime)
     """What ends a live attempt that has no result of its own."""
     if run.state is RunState.ENDED:
         return _lost("run_ended")
-    if attempt.stop_asked_at is not None and now >= attempt.stop_asked_at + disk_grace(attempt):
+    if attempt.stop_asked_at is not None and now >= attempt.stop_asked_at + stop_grace(attempt):
         return _unheeded(attempt, run)
     if now >= attempt.hard_deadline and (_instance_ended(attempt) or now >= attempt.hard_deadline + DEADLINE_GRACE):
         late = Result(kind=ResultKind.TIMEOUT, reason="deadline", detail="The attempt reached its hard deadline.")

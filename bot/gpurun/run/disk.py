@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from gpurun.domain.run import Attempt, Result, ResultKind, Run
-from gpurun.run.timers import FULL_HOST_GRACE, STOP_GRACE
+from gpurun.domain.run import Attempt, Phase, Result, ResultKind, Run
+from gpurun.run.timers import COLLECT_GRACE, FULL_HOST_GRACE, STOP_GRACE
 
 REASON = "disk"
 """Of a result: the job wrote more than it may. The agent uses the same word."""
@@ -36,13 +36,14 @@ def told_or_for_disk(told: Result, attempt: Attempt, run: Run) -> Result:
     ours = end_for_disk(attempt, run) if stopped and run.cancel_at is None else None
     if ours is None:
         return told
-    return replace(ours, detail=f"{ours.detail} {told.detail}".strip())
+    return replace(ours, detail=f"{ours.detail} {told.detail}".strip(), left_out=told.left_out)
 
 
-def disk_grace(attempt: Attempt) -> timedelta:
-    """How long the agent has to end a job that was told to stop for the disk."""
-    full = attempt.disk is not None and attempt.disk.host_free_mib is not None
-    return FULL_HOST_GRACE if full else STOP_GRACE
+def stop_grace(attempt: Attempt) -> timedelta:
+    """How long an agent that was told to stop has to end the job and to send what it left."""
+    if attempt.disk is not None and attempt.disk.host_free_mib is not None:
+        return FULL_HOST_GRACE
+    return STOP_GRACE + COLLECT_GRACE if attempt.phase is Phase.COLLECTING else STOP_GRACE
 
 
 def _gb(mib: int, *, up: bool = False) -> str:

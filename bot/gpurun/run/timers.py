@@ -27,6 +27,8 @@ UNSURE_LIMIT = timedelta(minutes=30)
 QUIET = timedelta(seconds=60)
 SILENT = timedelta(minutes=5)
 STOP_GRACE = timedelta(seconds=30)
+COLLECT_GRACE = timedelta(minutes=2)
+"""What is added to that while the agent sends artifacts, for which it takes 100 s."""
 FULL_HOST_GRACE = timedelta(seconds=3)
 """The same when the host's disk is nearly full: enough for the agent to kill the job and send the end of the log."""
 DEADLINE_GRACE = timedelta(seconds=20)

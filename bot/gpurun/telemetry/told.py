@@ -26,7 +26,7 @@ _RESULTS = {
 def result_of(fields: Mapping[str, bytes], mask: Callable[[bytes], bytes]) -> Result:
     """The records of `finish`. A word that we do not know is lost(agent); so is a pass without exit code 0.
 
-    `mask` is only called when there is a detail.
+    `mask` is only called when there is something to mask.
     """
     word = text_of(fields.get("result", b""))
     code = text_of(fields.get("exit_code", b""))
@@ -34,14 +34,18 @@ def result_of(fields: Mapping[str, bytes], mask: Callable[[bytes], bytes]) -> Re
     reason = text_of(fields.get("reason", b""))
     said = fields.get("detail", b"")
     detail = clean(mask(said))[:MAX_DETAIL] if said else ""
+    left = fields.get("left_out", b"")
+    left_out = clean(mask(left))[:MAX_DETAIL].replace("\n", " ") if left else ""
     kind = _RESULTS.get(word)
     if kind is ResultKind.PASSED and exit_code != 0:
         kind, detail = None, f"The agent said passed with exit code {exit_code}."
     if kind is None:
-        return Result(kind=ResultKind.LOST, reason=protocol.AGENT, exit_code=exit_code, detail=detail)
+        return Result(
+            kind=ResultKind.LOST, reason=protocol.AGENT, exit_code=exit_code, detail=detail, left_out=left_out
+        )
     if not _WORD.fullmatch(reason):
         reason = protocol.AGENT
-    return Result(kind=kind, exit_code=exit_code, reason=reason, detail=detail)
+    return Result(kind=kind, exit_code=exit_code, reason=reason, detail=detail, left_out=left_out)
 
 
 def text_of(value: bytes) -> str:

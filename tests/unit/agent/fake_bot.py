@@ -81,6 +81,9 @@ class FakeBot:
         """The process that is asked for them knows of none."""
         """It has no route to ask for them."""
         self.artifact_globs: list[str] = []
+        self.artifact_limits: dict[str, int] = {}
+        self.before_artifact = lambda path: None
+        """Called with each request that brings a part of one."""
         self.log_quota = 1 << 30
         self.max_duration_s = 600
         self.deadline = int(time.time()) + 600
@@ -194,6 +197,7 @@ class FakeBot:
                 fields.append(("file", f"{index}\0{len(content)}\0{sha256}\0{etag}\0{path}"))
         fields += [("weights", self.weights)] if self.weights else []
         fields += [("artifact", item) for item in self.artifact_globs]
+        fields += [(name, value) for name, value in self.artifact_limits.items()]
         return protocol.encode(fields)
 
     def common(self, *more: tuple[str, object]) -> bytes:
@@ -362,6 +366,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif kind == "models":
             self.model_file(bot, rest)
         elif kind == "artifacts":
+            bot.before_artifact(unquote(rest))
             self.answer(*bot.add_artifact(unquote(rest), query, body))
         elif kind == "finish":
             bot.finished.append(dict(protocol.decode(body)))

@@ -16,6 +16,7 @@ from gpurun.domain.errors import PinNotFound, SourceUnavailable
 from gpurun.domain.offer import DiskUse
 from gpurun.domain.run import AttemptState, Phase, Result, ResultKind
 from gpurun.domain.secret import MAX_SECRET_BYTES, GivenSecret
+from gpurun.domain.stream import ArtifactLimits
 from gpurun.http.agent_files import artifact_path
 from gpurun.http.asgi import Refusal
 from gpurun.http.callers import SCOPE_ATTEMPT
@@ -57,6 +58,7 @@ async def ask_to_stop(world):
 def test_spec_says_the_whole_plan():
     spec = build_spec(
         PLAN, an_attempt(number=2), token=SecretStr("run-token"), cancel=False, log_quota_bytes=9,
+        limits=ArtifactLimits(files=1, file_bytes=2, total_bytes=3),
         secrets=[GivenSecret(name="HF_TOKEN", value=SecretStr("a=b\nc"))],
         needles=[b"secret-2", b"secret-1"], masks_version=3,
     )  # fmt: skip
@@ -83,6 +85,9 @@ def test_spec_says_the_whole_plan():
         ("file", f"0\0{FILE.size}\0{FILE.sha256}\0e1\0sub/model.safetensors"),
         ("file", f"0\0002\0{CONFIG.sha256}\0e2\0config.json"),
         ("artifact", "out/*.json"),
+        ("artifact_files", "1"),
+        ("artifact_file_bytes", "2"),
+        ("artifact_bytes", "3"),
     ]
 
 
@@ -577,6 +582,17 @@ async def test_artifacts_have_a_quota_together(world):
     assert (await world.collect("b", b"x" * 6000)).status_code == 413
     assert (await world.collect("c", b"x", whole=b"x" * 6000)).status_code == 413
     assert (await world.collect("d", b"x" * 4000)).status_code == 200
+
+
+async def test_artifacts_have_a_limit_each_and_in_number(world):
+    await world.add()
+    await world.claim()
+    large = await world.collect("large", b"x", whole=b"x" * 8001)
+    assert (large.status_code, large.text) == (413, "A file may have 8,000 bytes.\n")
+    for number in range(8):
+        assert (await world.collect(f"f{number}", b"")).status_code == 200
+    many = await world.collect("f8", b"")
+    assert (many.status_code, many.text) == (413, "There may be 8 files.\n")
 
 
 @pytest.mark.parametrize(

@@ -347,11 +347,13 @@ async def test_an_artifact_is_downloaded_and_never_shown(world):
     await world.add()
     await world.services.blobs.append("artifacts/x/0", 0, b"<script>")
     name = 'out/ä "b".html'
-    await world.store.write(
-        lambda tx: tx.add_artifact(ATTEMPT_ID, Artifact(path=name, size=8, sha256="0" * 64, blob="artifacts/x/0"))
-    )
+    row = Artifact(path=name, size=8, sha256=hashlib.sha256(b"<script>").hexdigest(), blob="artifacts/x/0")
+    await world.store.write(lambda tx: tx.add_artifact(ATTEMPT_ID, row))
     read = Text((await world.page()).text)
-    (link,) = [attributes["href"] for tag, attributes in read.tags if tag == "a" and "download" in attributes]
+    links = [attributes["href"] for tag, attributes in read.tags if tag == "a" and "download" in attributes]
+    link, archive, manifest = links
+    assert "/artifacts/1.tar?key=" in archive
+    assert "/artifacts/1.json?key=" in manifest
     answer = await world.client.get(link)
     assert answer.content == b"<script>"
     assert answer.headers["content-disposition"] == "attachment; filename*=UTF-8''%C3%A4%20%22b%22.html"

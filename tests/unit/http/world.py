@@ -20,6 +20,7 @@ from gpurun.domain.offer import Offer
 from gpurun.domain.plan import ModelFile, ModelPin, Plan
 from gpurun.domain.run import Attempt, AttemptState, Run, RunState
 from gpurun.domain.source import Fetched, GitTag
+from gpurun.domain.stream import ArtifactLimits
 from gpurun.http.maskers import Maskers
 from gpurun.http.services import HttpServices
 from gpurun.http.webhook import sign
@@ -129,7 +130,7 @@ def services_over(store: Any, clock: Any, blobs: Any, *, secrets: Any = None, **
         store=store, git=TarGit(), hub=OneModelHub(), blobs=blobs, clock=clock, install_secret=INSTALL_SECRET,
         maskers=Maskers(secrets, INSTALL_SECRET), vault=GivenVault({}, secrets),
         webhook_secrets=(SecretStr(WEBHOOK_SECRET), SecretStr("")), public_url="http://gpurun.test",
-        log_quota_bytes=1_000_000, artifacts_quota_bytes=10_000,
+        log_quota_bytes=1_000_000, artifacts=ArtifactLimits(files=8, file_bytes=8000, total_bytes=10_000),
     )  # fmt: skip
     return replace(services, **changes)
 

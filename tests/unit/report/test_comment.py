@@ -53,7 +53,9 @@ def test_passed():
 - GPU 0: use 0 / 57 / 98 %, VRAM peak 11.0 GiB of 24.0 GiB, power 22 / 180 / 310 W
 - machine: CPU 3 / 37 / 99 %, RAM peak 1.3 GiB of 32.0 GiB
 
-**Artifacts** on the [run page](https://gpurun.example/runs/01kebgx0000000000000000001?key=k): `out/metrics.json` 214 B
+**Artifacts** ([all](https://gpurun.example/runs/01kebgx0000000000000000001/artifacts/1.tar?key=k), 214 B): [`out/metrics.json`](https://gpurun.example/runs/01kebgx0000000000000000001/artifacts/1/out/metrics.json?key=k) 214 B
+
+Manifest `sha256:fd43b869ac19a87781cf2f2c3ef4ceaf860f5cc4075aa5ee2a060a4e509dcbf9`
 
 <details><summary>Log</summary>
 
@@ -97,7 +99,9 @@ def test_failed():
 - GPU 0: use 0 / 57 / 98 %, VRAM peak 11.0 GiB of 24.0 GiB, power 22 / 180 / 310 W
 - machine: CPU 3 / 37 / 99 %, RAM peak 1.3 GiB of 32.0 GiB
 
-**Artifacts** on the [run page](https://gpurun.example/runs/01kebgx0000000000000000001?key=k): `out/metrics.json` 214 B
+**Artifacts** ([all](https://gpurun.example/runs/01kebgx0000000000000000001/artifacts/1.tar?key=k), 214 B): [`out/metrics.json`](https://gpurun.example/runs/01kebgx0000000000000000001/artifacts/1/out/metrics.json?key=k) 214 B
+
+Manifest `sha256:fd43b869ac19a87781cf2f2c3ef4ceaf860f5cc4075aa5ee2a060a4e509dcbf9`
 
 <details open><summary>Log, last 5 lines of 4.5 MB</summary>
 
@@ -413,6 +417,12 @@ def test_b127_foreign_text_stays_data(text, where):
     assert not set(comment(text)) & set("\x1b\x07\u202e\u2066")
 
 
+def address(value):
+    """An artifact's own path is part of its address: escaped, and always below the page of its run."""
+    match = re.fullmatch(r"(https://gpurun\.example/runs/\w+/artifacts/1/)[\w.~%/-]*(\?key=k)", str(value), re.ASCII)
+    return match[1] + match[2] if match else value
+
+
 def shape(markdown):
     """Kinds and addresses of everything that is no text."""
     tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(markdown)
@@ -422,7 +432,9 @@ def shape(markdown):
         assert "#1" not in "".join(child.content for child in token.children or () if child.type == "text")
         found.append(token.type)
         found += [
-            (child.type, child.attrs) for child in token.children or () if child.type not in ("text", "code_inline")
+            (child.type, {name: address(value) for name, value in child.attrs.items()})
+            for child in token.children or ()
+            if child.type not in ("text", "code_inline")
         ]
         if token.type == "html_block":
             found.append(token.content)

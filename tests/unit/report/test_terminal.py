@@ -8,8 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from gpurun.domain.run import Verdict
+from gpurun.domain.manifest import manifest_digest
+from gpurun.domain.run import Result, ResultKind, Verdict
 from gpurun.domain.stream import Artifact
+from gpurun.report.comment import render_comment
 from gpurun.report.terminal import RunResult, render_terminal, run_result
 from tests.unit.report.situations import FULL, SITUATIONS
 
@@ -52,7 +54,18 @@ def test_why_it_failed_comes_with_the_line_that_says_most():
 def test_artifacts_lie_where_they_were_written():
     evil = Artifact(path="out/\x1b]0;title\x07a.txt", size=3, sha256="a" * 64, blob="b")
     lines = render_terminal(replace(FULL, artifacts=(evil,)), artifacts_dir="/home/ada/kept").table.splitlines()
-    assert lines[-2:] == ["  artifacts  /home/ada/kept", "               out/a.txt  3 B"]
+    digest = manifest_digest([evil])
+    assert lines[-3:] == ["  artifacts  /home/ada/kept", "               out/a.txt  3 B", f"  manifest   {digest}"]
+
+
+def test_artifacts_that_were_not_kept_are_told():
+    told = "1 (9.0 GiB together), larger than the 1.0 GiB that one file may have: out/\x1b[2Ja, 9.0 GiB."
+    result = Result(kind=ResultKind.PASSED, exit_code=0, left_out=told)
+    facts = replace(FULL, artifacts=(), attempts=(replace(FULL.attempts[0], result=result),))
+    shown = told.replace("\x1b[2J", "")
+    assert render_terminal(facts).table.splitlines()[-1] == f"  not kept   {shown}"
+    assert run_result(facts).artifacts_left_out == told
+    assert "**Not kept:** 1 (9.0 GiB together), larger than" in render_comment(facts)
 
 
 def test_earlier_tries_are_told():

@@ -9,7 +9,7 @@ import pytest
 
 from gpurun.domain.offer import DiskUse
 from gpurun.domain.plan import Resources
-from gpurun.domain.run import AttemptState, Result, ResultKind
+from gpurun.domain.run import AttemptState, Phase, Result, ResultKind
 from gpurun.run.decide_attempt import AskLastLog, LeftBehind
 from gpurun.run.disk import end_for_disk, told_or_for_disk
 from tests.fakes.clock import START
@@ -71,6 +71,23 @@ def test_the_agent_is_told_to_stop_and_not_waited_for_long(disk, grace_s, reason
     ended = decide(row, later(seconds=grace_s), left_behind=LeftBehind())
     assert moved(ended)[0] is AttemptState.DESTROYING
     assert ended.result.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("row", "grace_s"),
+    [
+        (live(phase=Phase.RUNNING), 30),
+        (live(phase=Phase.COLLECTING), 150),
+        (live(phase=Phase.COLLECTING, disk=TOO_MUCH), 150),
+        (live(phase=Phase.COLLECTING, disk=FULL_HOST), 3),
+    ],
+)
+@pytest.mark.parametrize("run", [CANCELLED, RUN])
+def test_an_agent_that_sends_artifacts_gets_more_time(row, run, grace_s):
+    """After a cancel, and after `max_duration`."""
+    row = replace(row, stop_asked_at=START)
+    assert moved(decide(row, later(seconds=grace_s - 0.5), run=run))[0] is AttemptState.LIVE
+    assert decide(row, later(seconds=grace_s), run=run) == AskLastLog()
 
 
 def test_a_host_that_fills_up_while_the_agent_is_waited_for_is_not_made_to_wait():

@@ -8,7 +8,7 @@ import fcntl
 import hashlib
 import os
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 
 from gpurun.domain.errors import Bug, WrongOffset
@@ -37,7 +37,7 @@ class FolderBlobs:
     async def size(self, key: str) -> int:
         return await asyncio.to_thread(_size, self._path(key))
 
-    async def open(self, key: str, *, offset: int = 0) -> AsyncIterator[bytes]:
+    async def open(self, key: str, *, offset: int = 0) -> AsyncGenerator[bytes]:
         """Pieces of at most 256 KiB up to the end as it is while reading; nothing for a key that is not there."""
         file = await asyncio.to_thread(_open_to_read, self._path(key))
         if file is None:

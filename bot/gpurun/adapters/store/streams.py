@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import and_, bindparam, func, insert, select, update
 
 from gpurun.adapters.store import tables
 from gpurun.adapters.store.base import TransactionBase
 from gpurun.domain.errors import WrongOffset
+from gpurun.domain.run import AttemptState
 from gpurun.domain.stream import Artifact, StreamEnd, StreamName
 
 MAX_CHUNK = 64 * 1024
@@ -70,6 +72,23 @@ class StreamTable(TransactionBase):
         columns = (table.c.path, table.c.size, table.c.sha256, table.c.blob)
         rows = self._all(select(*columns).where(table.c.attempt_id == attempt_id).order_by(table.c.path))
         return tuple(Artifact(**row) for row in rows)
+
+    def old_artifacts(self, *, ended_before: datetime, limit: int) -> tuple[tuple[str, Artifact], ...]:
+        table, attempt = tables.artifact, tables.attempt
+        ended = and_(
+            attempt.c.state.in_((AttemptState.GONE, AttemptState.VOID)),
+            func.coalesce(attempt.c.gone_at, attempt.c.state_since) < ended_before,
+        )
+        of = table.join(attempt, attempt.c.id == table.c.attempt_id)
+        columns = (table.c.attempt_id, table.c.path, table.c.size, table.c.sha256, table.c.blob)
+        order = (table.c.attempt_id, table.c.path)
+        found = select(*columns).select_from(of).where(table.c.blob != "", ended).order_by(*order).limit(limit)
+        return tuple((row.pop("attempt_id"), Artifact(**row)) for row in map(dict, self._all(found)))
+
+    def drop_bytes(self, attempt_id: str, path: str) -> None:
+        table = tables.artifact
+        this = (table.c.attempt_id == attempt_id, table.c.path == path)
+        self._change_quietly(update(table).where(*this).values(blob=""))
 
     def _advance(self, attempt_id: str, name: StreamName, offset: int, length: int) -> None:
         """Compare and set of the end. Not news: who follows a stream asks for it.

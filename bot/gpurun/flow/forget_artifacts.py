@@ -1,0 +1,62 @@
+"""Lets go of the bytes of old artifacts. Their rows stay: path, size and sha256, and so the manifest and its digest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+import structlog
+
+from gpurun.domain.stream import Artifact, next_blob
+from gpurun.flow import edges, failpoints
+from gpurun.ports.bytes import Blobs
+from gpurun.ports.clock import Clock
+from gpurun.ports.store import Store, Tx
+
+EVERY_S = 3600.0
+FIRST_AFTER_S = 1.0
+"""A process begins with work that somebody waits for."""
+BATCH = 200
+DELETE_TIMEOUT_S = 60.0
+
+log = structlog.get_logger()
+
+
+async def forget_once(store: Store, blobs: Blobs, keep: timedelta) -> int:
+    """How many files there were: BATCH means that there may be more.
+
+    Bytes first: a process that dies in between finds the rows again, and deletes what is not there any more.
+    """
+    old, keys = await store.read(lambda tx: _old(tx, keep))
+    await edges.call(failpoints.ARTIFACTS_DELETE, lambda: _delete(blobs, keys), timeout_s=DELETE_TIMEOUT_S)
+
+    def drop(tx: Tx) -> None:
+        for attempt_id, artifact in old:
+            tx.drop_bytes(attempt_id, artifact.path)
+
+    await edges.commit(store, failpoints.ARTIFACTS_FORGET, drop, durable=False)
+    return len(old)
+
+
+async def forget_for_ever(store: Store, blobs: Blobs, clock: Clock, keep: timedelta) -> None:
+    """Until cancelled."""
+    await clock.sleep(FIRST_AFTER_S)
+    while True:
+        try:
+            while await forget_once(store, blobs, keep) == BATCH:
+                pass
+        except Exception:  # the border of this loop: a database or a disk in trouble must not end the process
+            log.exception("artifacts_not_forgotten")
+        await clock.sleep(EVERY_S)
+
+
+def _old(tx: Tx, keep: timedelta) -> tuple[tuple[tuple[str, Artifact], ...], tuple[str, ...]]:
+    """And the keys of their bytes, with those of files that were half sent when their attempt ended."""
+    old = tx.old_artifacts(ended_before=tx.now() - keep, limit=BATCH)
+    half_sent = (next_blob(attempt_id, tx.artifacts(attempt_id)) for attempt_id in {id_ for id_, _ in old})
+    return old, (*(artifact.blob for _, artifact in old), *half_sent)
+
+
+async def _delete(blobs: Blobs, keys: Iterable[str]) -> None:
+    for key in keys:
+        await blobs.delete(key)

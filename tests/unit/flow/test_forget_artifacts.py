@@ -1,0 +1,75 @@
+"""Old artifacts lose their bytes and nothing else, wherever the process dies."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import timedelta
+
+import pytest
+
+from gpurun.adapters.blobs import FolderBlobs
+from gpurun.domain.manifest import manifest_digest
+from gpurun.domain.run import AttemptState
+from gpurun.domain.stream import Artifact
+from gpurun.flow import failpoints
+from gpurun.flow.forget_artifacts import forget_once
+from tests.fakes.clock import START
+from tests.fakes.rows import an_attempt
+
+KEEP = timedelta(days=90)
+LONG_AGO = START - KEEP - timedelta(seconds=1)
+
+
+@pytest.fixture
+def blobs(tmp_path):
+    return FolderBlobs(tmp_path / "blobs")
+
+
+async def left(store, blobs, name: str, **changes) -> tuple[Artifact, ...]:
+    """An attempt with two files."""
+    rows = []
+    for number, path in enumerate(("a", "b/c")):
+        data = f"{name} {path}".encode()
+        blob = f"artifacts/{name}/{number}"
+        await blobs.append(blob, 0, data)
+        rows.append(Artifact(path=path, size=len(data), sha256=hashlib.sha256(data).hexdigest(), blob=blob))
+
+    await blobs.append(f"artifacts/{name}/2", 0, b"half")
+
+    def write(tx):
+        attempt = an_attempt(id=name, name=name, run_id=name, **changes)
+        tx.add_attempt(attempt)
+        for row in rows:
+            tx.add_artifact(name, row)
+
+    await store.write(write)
+    return tuple(rows)
+
+
+async def kept(store, blobs, name: str) -> list[int]:
+    """Sizes of what is there, of the file that was half sent too."""
+    return [await blobs.size(f"artifacts/{name}/{number}") for number in range(3)]
+
+
+DEATHS = [f"artifacts.{edge}.{side}" for edge in ("delete", "forget") for side in ("before", "after")]
+
+
+@pytest.mark.parametrize("died", ["", *DEATHS])
+async def test_only_what_is_old_enough_loses_its_bytes(store, blobs, died):
+    over = {"state": AttemptState.GONE, "gone_at": LONG_AGO, "state_since": LONG_AGO, "due_at": None}
+    before = await left(store, blobs, "old", **over)
+    await left(store, blobs, "young", **over | {"gone_at": LONG_AGO + timedelta(seconds=2)})
+    await left(store, blobs, "live", state=AttemptState.LIVE, state_since=LONG_AGO)
+    if died:
+        failpoints.arm(died, "raise")
+        with pytest.raises(failpoints.Crash):
+            await forget_once(store, blobs, KEEP)
+    assert await forget_once(store, blobs, KEEP) == (0 if died == "artifacts.forget.after" else 2)
+    assert await forget_once(store, blobs, KEEP) == 0
+    after = await store.read(lambda tx: tx.artifacts("old"))
+    assert await kept(store, blobs, "old") == [0, 0, 0]
+    assert [row.blob for row in after] == ["", ""]
+    assert manifest_digest(after) == manifest_digest(before)
+    for name in ("young", "live"):
+        assert 0 not in await kept(store, blobs, name)
+        assert all(row.blob for row in await store.read(lambda tx, name=name: tx.artifacts(name)))
