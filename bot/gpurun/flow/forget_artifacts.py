@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import timedelta
 
 import structlog
@@ -28,7 +27,7 @@ async def forget_once(store: Store, blobs: Blobs, keep: timedelta) -> int:
     Bytes first: a process that dies in between finds the rows again, and deletes what is not there any more.
     """
     old, keys = await store.read(lambda tx: _old(tx, keep))
-    await edges.call(failpoints.ARTIFACTS_DELETE, lambda: _delete(blobs, keys), timeout_s=DELETE_TIMEOUT_S)
+    await edges.call(failpoints.ARTIFACTS_DELETE, lambda: blobs.delete(*keys), timeout_s=DELETE_TIMEOUT_S)
 
     def drop(tx: Tx) -> None:
         for attempt_id, artifact in old:
@@ -55,8 +54,3 @@ def _old(tx: Tx, keep: timedelta) -> tuple[tuple[tuple[str, Artifact], ...], tup
     old = tx.old_artifacts(ended_before=tx.now() - keep, limit=BATCH)
     half_sent = (next_blob(attempt_id, tx.artifacts(attempt_id)) for attempt_id in {id_ for id_, _ in old})
     return old, (*(artifact.blob for _, artifact in old), *half_sent)
-
-
-async def _delete(blobs: Blobs, keys: Iterable[str]) -> None:
-    for key in keys:
-        await blobs.delete(key)

@@ -209,6 +209,6 @@ class Blobs(Protocol):
         """The bytes from `offset`; nothing when there is none."""
         ...
 
-    async def delete(self, key: str) -> None:
-        """Silent when there is none."""
+    async def delete(self, *keys: str) -> None:
+        """Silent about those that are not there."""
         ...

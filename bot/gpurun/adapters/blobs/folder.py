@@ -8,7 +8,7 @@ import fcntl
 import hashlib
 import os
 import re
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from pathlib import Path
 
 from gpurun.domain.errors import Bug, WrongOffset
@@ -49,8 +49,9 @@ class FolderBlobs:
         finally:
             os.close(file)
 
-    async def delete(self, key: str) -> None:
-        await asyncio.to_thread(_delete, self._path(key))
+    async def delete(self, *keys: str) -> None:
+        paths = [self._path(key) for key in keys]
+        await asyncio.to_thread(_delete_all, paths)
 
     def _path(self, key: str) -> Path:
         if len(key) > _MAX_KEY_CHARS or not _KEY.fullmatch(key) or any(not part.strip(".") for part in key.split("/")):
@@ -129,6 +130,11 @@ def _open_to_read(path: Path) -> int | None:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return None
+
+
+def _delete_all(paths: Iterable[Path]) -> None:
+    for path in paths:
+        _delete(path)
 
 
 def _delete(path: Path) -> None:

@@ -104,6 +104,14 @@ async def test_a_key_and_a_key_below_it_are_two_blobs(blobs, tmp_path):
     assert [path.name for path in (tmp_path / "blobs").rglob("*") if path.is_file()] == ["a,b"]
 
 
+async def test_several_go_at_once_and_what_is_not_there_is_no_fault(blobs):
+    for key in ("a", "b", "c"):
+        await blobs.append(key, 0, b"1")
+    await blobs.delete("a", "none", "c")
+    assert [await blobs.size(key) for key in ("a", "b", "c")] == [0, 1, 0]
+    await blobs.delete()
+
+
 @pytest.mark.parametrize(
     "key",
     ["", "/etc/passwd", "../up", "a/../b", "a/./b", "a//b", "a/", "A", "ü", "a\0b", "a b", "a\n", "...", "x" * 600],
