@@ -255,7 +255,10 @@ def test_ctrl_c_ends_a_job_that_does_not_listen_and_then_the_command(desk):
     process = desk.start("smoke")
     read_until(process, "deaf")
     process.send_signal(signal.SIGINT)
-    read_until(process, "Stopping: the job has 20 s to end, then its container is removed. Once more: at once.")
+    stopping = (
+        "Stopping: the job has 20 s to end, then its artifacts are kept and its container removed. Once more: at once."
+    )
+    read_until(process, stopping)
     assert len(desk.containers()) == 1
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=10)

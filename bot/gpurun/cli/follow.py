@@ -50,7 +50,7 @@ async def carry_out(house: House, run_id: str, screen: Screen, *, interrupts: In
 async def _heed(house: House, run_id: str, screen: Screen, interrupts: Interrupts) -> None:
     await interrupts.reach(1)
     screen.notes(
-        f"Stopping: the job has {CANCEL_GRACE_S:.0f} s to end, then its artifacts are kept and its container is removed."
+        f"Stopping: the job has {CANCEL_GRACE_S:.0f} s to end, then its artifacts are kept and its container removed."
         " Once more: at once."
     )
     await request_cancel(house.store, run_id, interrupts.first)
