@@ -55,21 +55,24 @@ class Maskers:
 
     def of(self, attempt: Attempt) -> Masker:
         """Masks its tokens and every secret that is registered for it by now; everything, when one cannot be known."""
-        kept, wanted, now = self._known.get(attempt.id), self._wanted(attempt), self._monotonic()
+        return self._used(attempt, self._wanted(attempt))
+
+    def at_once(self, attempt: Attempt) -> Masker | None:
+        """`of`; None when it takes so long to build that it is for `beside`."""
+        kept, wanted = self._known.get(attempt.id), self._wanted(attempt)
+        if kept is not None and kept.built_for == wanted:
+            return self._used(attempt, wanted)
+        n_chars = sum(len(value.get_secret_value()) for value in wanted.given)
+        return self._used(attempt, wanted) if n_chars <= AT_ONCE_CHARS else None
+
+    def _used(self, attempt: Attempt, wanted: _For) -> Masker:
+        kept, now = self._known.get(attempt.id), self._monotonic()
         if kept is None or kept.built_for != wanted:
             kept = self._known[attempt.id] = _Kept(wanted, self._built(attempt, wanted), now)
         kept.used_at = now
         self._known.move_to_end(attempt.id)
         self._let_go(now)
         return kept.masker
-
-    def at_once(self, attempt: Attempt) -> Masker | None:
-        """`of`; None when it takes so long to build that it is for `beside`."""
-        kept, wanted = self._known.get(attempt.id), self._wanted(attempt)
-        if kept is not None and kept.built_for == wanted:
-            return self.of(attempt)
-        n_chars = sum(len(value.get_secret_value()) for value in wanted.given)
-        return self.of(attempt) if n_chars <= AT_ONCE_CHARS else None
 
     async def beside(self, attempt: Attempt) -> Masker:
         """`of`, and the event loop goes on while a large one is built."""
