@@ -99,7 +99,8 @@ class Ranges:
         self._stopped.set()
         for one in tuple(self._sockets.values()):
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                # That of TLS forgets its keys, and a thread would read what is still encrypted.
+                socket.socket.shutdown(one, socket.SHUT_RDWR)
 
     # --- in threads
 
@@ -177,6 +178,8 @@ class Ranges:
             if self._stopped.is_set():
                 raise _Stopped
             n_bytes = response.readinto(buffer[: span.stop - span.at])
+            if self._stopped.is_set():
+                raise _Stopped
             if not n_bytes:
                 raise ConnectionError("it ended early")
             try:
