@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 from collections.abc import AsyncGenerator
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 from gpurun.adapters.hub.cache import RepoCache
 from gpurun.adapters.hub.part import PIECE_BYTES, Part
 from gpurun.adapters.hub.refusals import Asked
+from gpurun.adapters.hub.threads import finished
 from gpurun.adapters.hub.wire import HubWire, pieces, whole
 from gpurun.domain.errors import HubUnavailable, PinNotFound
 from gpurun.domain.plan import ModelFile
@@ -58,7 +58,7 @@ class Downloads:
         start = part.found if part is not None else 0
         if part is not None:
             left = part.pieces()
-            while piece := await asyncio.to_thread(next, left, b""):
+            while piece := await finished(next, left, b""):
                 yield piece
         if start == file.size:
             return
@@ -72,7 +72,7 @@ class Downloads:
 async def take_part(cache: RepoCache, file: ModelFile, asked: Asked) -> Part | None:
     """The unfinished file; None while somebody else has it."""
     try:
-        return await asyncio.to_thread(cache.part, file.sha256, file.size)
+        return await finished(cache.part, file.sha256, file.size)
     except OSError as exc:
         raise not_kept(asked, exc) from exc
 
@@ -89,10 +89,10 @@ def wrong_bytes(asked: Asked, file: ModelFile, sha256: str) -> PinNotFound:
 
 async def read(path: Path, offset: int) -> AsyncGenerator[bytes, None]:
     """A file of the cache."""
-    file = await asyncio.to_thread(path.open, "rb")
+    file = await finished(lambda: path.open("rb"))
     try:
-        await asyncio.to_thread(file.seek, offset)
-        while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
+        await finished(file.seek, offset)
+        while piece := await finished(file.read, PIECE_BYTES):
             yield piece
     finally:
         file.close()
@@ -127,7 +127,7 @@ async def _refuse_pointer(response: httpx2.Response, asked: Asked) -> None:
 
 async def _save(part: Part, piece: bytes, asked: Asked) -> None:
     try:
-        await asyncio.to_thread(part.write, piece)
+        await finished(part.write, piece)
     except OSError as exc:
         raise not_kept(asked, exc) from exc
 
@@ -136,10 +136,10 @@ async def _settle(cache: RepoCache, part: Part | None, asked: Asked, file: Model
     """Right bytes are kept, wrong ones are not."""
     if sha256 == file.sha256:
         if part is not None:
-            await asyncio.to_thread(cache.keep, part, sha256)
+            await finished(cache.keep, part, sha256)
         return
     if part is not None:
-        await asyncio.to_thread(part.discard)
+        await finished(part.discard)
         if part.found:
             # What the broken download left may be at fault, not the hub.
             raise HubUnavailable(f"{asked}: a continued download came out wrong; the next one starts from nothing.")

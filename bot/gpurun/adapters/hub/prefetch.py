@@ -16,6 +16,7 @@ from gpurun.adapters.hub.download import Downloads, not_kept, take_part, wrong_b
 from gpurun.adapters.hub.part import RANGE_BYTES, Part
 from gpurun.adapters.hub.ranges import CONNECTIONS, NoRanges, NotWritten, Ranges
 from gpurun.adapters.hub.refusals import Asked
+from gpurun.adapters.hub.threads import finished
 from gpurun.adapters.hub.wire import HubWire
 from gpurun.domain.errors import GpurunError
 from gpurun.domain.plan import ModelFile
@@ -115,7 +116,7 @@ class Prefetches:
         if self._connections is None:
             self._connections = anyio.CapacityLimiter(CONNECTIONS)
         try:
-            await asyncio.to_thread(part.by_ranges)
+            await finished(part.by_ranges)
             ranges = Ranges(url, part, one.file.size, idle_timeout_s=self._idle_timeout_s)
             return await ranges.fetch(self._connections)
         except NotWritten as exc:
@@ -126,10 +127,10 @@ class Prefetches:
     async def _settle(self, one: Wanted, part: Part, sha256: str) -> None:
         """Right bytes are kept, wrong ones are not, and fetched once more."""
         if sha256 == one.file.sha256:
-            await asyncio.to_thread(one.cache.keep, part, sha256)
+            await finished(one.cache.keep, part, sha256)
             del self._wrong[sha256]
             return
-        await asyncio.to_thread(part.discard)
+        await finished(part.discard)
         if part.found_all:
             return  # what the broken download left may be at fault, not the hub
         self._wrong[one.file.sha256] += 1
