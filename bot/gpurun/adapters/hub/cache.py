@@ -86,21 +86,15 @@ class RepoCache:
         Raises HubUnavailable when the disk has no room for the rest of it.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / f"{sha256}.part"
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        part = _locked(self.folder / f"{sha256}.part", size)
+        if part is None:
+            return None
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(path.stat(), os.fstat(file)):
-                part = Part(path, file, size)
-                require_room(self.folder, size - part.found_all)
-                return part
-        except (BlockingIOError, FileNotFoundError):
-            pass
+            require_room(self.folder, size - part.found_all)
         except BaseException:
-            os.close(file)
+            part.close()
             raise
-        os.close(file)
-        return None
+        return part
 
     def keep(self, part: Part, sha256: str) -> None:
         """The finished part, whose hash is right, becomes the file."""
@@ -121,6 +115,22 @@ def require_room(folder: Path, n_bytes: int) -> None:
             f"The bot's disk has {free >> 20} MiB free, but {n_bytes >> 20} MiB are to be downloaded to it. "
             f"Free space in {folder}."
         )
+
+
+def _locked(path: Path, size: int) -> Part | None:
+    """None while somebody else has it, or when it was renamed or removed meanwhile."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(path.stat(), os.fstat(file)):
+            return Part(path, file, size)
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except BaseException:
+        os.close(file)
+        raise
+    os.close(file)
+    return None
 
 
 def _state(path: Path) -> tuple[int, int, int]:

@@ -200,6 +200,20 @@ async def test_b092_there_must_be_room_for_all_files(fake, make_hub, pin, monkey
     assert (await make_hub().prefetch([one], WAIT_S)).ready
 
 
+def test_b092_who_waits_for_room_keeps_no_descriptor(tmp_path, monkeypatch):
+    cache = cache_module.RepoCache(tmp_path)
+    part = cache.part("a" * 64, len(DATA))
+    part.write(DATA[:1000])
+    part.by_ranges()
+    part.close()
+    usage = cache_module.shutil._ntuple_diskusage(100 << 20, 40 << 20, 0)
+    monkeypatch.setattr(cache_module.shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(HubUnavailable, match="0 MiB free"):
+        cache.part("a" * 64, len(DATA))
+    opened = [os.path.realpath(one) for one in Path("/proc/self/fd").iterdir()]
+    assert not [path for path in opened if path.startswith(f"{tmp_path}/")]
+
+
 async def test_b092_a_disk_that_fills_up_is_transient(make_hub, pin, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
