@@ -31,18 +31,23 @@ class RepoCache:
         self._hashing: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def find(self, sha256: str, size: int) -> Path | None:
-        """The file, if it is there and right. Hashes it once per process and state on disk; a wrong one is removed."""
+        """The file, if it is there and right. Hashes it once per process and state on disk; a wrong one is removed.
+
+        Raises HubUnavailable when the disk refuses that.
+        """
         path = self.folder / sha256
-        if not path.exists():
+        try:
+            if not path.exists():
+                return None
+            with self._hashing[sha256]:  # who comes second reads no bytes
+                return self._find(path, sha256, size)
+        except FileNotFoundError:  # removed meanwhile
             return None
-        with self._hashing[sha256]:  # who comes second reads no bytes
-            return self._find(path, sha256, size)
+        except OSError as exc:
+            raise unreadable(path, exc) from exc
 
     def _find(self, path: Path, sha256: str, size: int) -> Path | None:
-        try:
-            state = _state(path)
-        except FileNotFoundError:
-            return None
+        state = _state(path)
         if self._verified.get(sha256) == state:
             return path
         if state[0] != size or _sha256_of(path) != sha256:
@@ -73,11 +78,11 @@ class RepoCache:
         """What is still to be downloaded of a file, as far as lengths tell."""
         try:
             return 0 if (self.folder / sha256).stat().st_size == size else size
-        except FileNotFoundError:
+        except OSError:
             pass
         try:
             return max(0, size - (self.folder / f"{sha256}.part").stat().st_blocks * 512)
-        except FileNotFoundError:
+        except OSError:
             return size
 
     def part(self, sha256: str, size: int) -> Part | None:
@@ -131,6 +136,11 @@ def _locked(path: Path, size: int) -> Part | None:
         raise
     os.close(file)
     return None
+
+
+def unreadable(path: Path, exc: OSError) -> HubUnavailable:
+    """A file of the cache that the disk does not give."""
+    return HubUnavailable(f"The bot cannot read {path} ({exc.strerror or type(exc).__name__}).")
 
 
 def _state(path: Path) -> tuple[int, int, int]:

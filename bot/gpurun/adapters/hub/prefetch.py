@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 import anyio
 
 from gpurun.adapters.hub.cache import RepoCache, require_room
-from gpurun.adapters.hub.download import Downloads, not_kept, take_part, wrong_bytes
+from gpurun.adapters.hub.download import Downloads, not_kept, on_disk, take_part, wrong_bytes
 from gpurun.adapters.hub.part import RANGE_BYTES, Part
 from gpurun.adapters.hub.ranges import CONNECTIONS, NoRanges, NotWritten, Ranges
 from gpurun.adapters.hub.refusals import Asked
-from gpurun.adapters.hub.threads import finished
 from gpurun.adapters.hub.wire import HubWire
-from gpurun.domain.errors import GpurunError
+from gpurun.domain.errors import GpurunError, HubUnavailable
 from gpurun.domain.plan import ModelFile
 from gpurun.ports.bytes import Preparation
 from gpurun.ports.clock import Clock
@@ -115,22 +114,20 @@ class Prefetches:
     async def _by_ranges(self, url: httpx2.URL, one: Wanted, part: Part) -> str:
         if self._connections is None:
             self._connections = anyio.CapacityLimiter(CONNECTIONS)
+        await on_disk(one.asked, part.by_ranges)
         try:
-            await finished(part.by_ranges)
             ranges = Ranges(url, part, one.file.size, idle_timeout_s=self._idle_timeout_s)
             return await ranges.fetch(self._connections)
         except NotWritten as exc:
             raise not_kept(one.asked, exc.cause) from exc
-        except OSError as exc:
-            raise not_kept(one.asked, exc) from exc
 
     async def _settle(self, one: Wanted, part: Part, sha256: str) -> None:
         """Right bytes are kept, wrong ones are not, and fetched once more."""
         if sha256 == one.file.sha256:
-            await finished(one.cache.keep, part, sha256)
+            await on_disk(one.asked, one.cache.keep, part, sha256)
             del self._wrong[sha256]
             return
-        await finished(part.discard)
+        await on_disk(one.asked, part.discard)
         if part.found_all:
             return  # what the broken download left may be at fault, not the hub
         self._wrong[one.file.sha256] += 1
@@ -148,8 +145,11 @@ def _require_room_for(missing: Iterable[Wanted]) -> None:
     for one in missing:
         by_folder[one.cache.folder.parent] += one.cache.missing_bytes(one.file.sha256, one.file.size)
     for folder, n_bytes in by_folder.items():
-        folder.mkdir(parents=True, exist_ok=True)
-        require_room(folder, n_bytes)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            require_room(folder, n_bytes)
+        except OSError as exc:
+            raise HubUnavailable(f"The bot cannot write to {folder} ({exc.strerror}).") from exc
 
 
 def _missing_bytes(missing: Iterable[Wanted]) -> int:
