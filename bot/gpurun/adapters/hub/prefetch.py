@@ -57,12 +57,13 @@ class Prefetches:
     async def bring(self, wanted: Sequence[Wanted], wait_s: float) -> Preparation:
         """As far as it goes in that time."""
         missing: list[Wanted] = list({(one.cache.folder, one.file.sha256): one for one in wanted}.values())
+        bytes_total = sum(one.file.size for one in missing)
         with anyio.move_on_after(wait_s):
             missing = [one for one in missing if not await _is_there(one)]
             await asyncio.to_thread(_require_room_for, missing)
             await self._bring_all(missing)
         return Preparation(
-            bytes_total=sum(one.file.size for one in wanted),
+            bytes_total=bytes_total,
             bytes_missing=await asyncio.to_thread(_missing_bytes, missing),
             files_missing=len(missing),
         )
