@@ -73,6 +73,7 @@ class Preparation:
     """How far files are in the bot's cache."""
 
     bytes_total: int
+    """Of all files; one that several pins of a repository have counts once, as it is downloaded once."""
     bytes_missing: int
     """Still to be downloaded."""
     files_missing: int

@@ -78,6 +78,17 @@ async def test_all_files_are_there_and_reading_them_asks_nobody(fake, make_hub, 
     assert not list(folder.glob("*.part*"))
 
 
+async def test_a_file_that_several_pins_want_counts_once(fake, make_hub, pin):
+    other = Revision(fake.add_model(ID, {**FILES, "copy.safetensors": DATA, "more.bin": DATA[:7]}))
+    hub = make_hub()
+    pins = [pin, await hub.resolve(ModelSpec(id=ID, revision=other))]
+    expected = len(DATA) + 1000 + 2 + 7
+    before = await hub.prefetch(pins, 0)
+    assert (before.bytes_total, before.bytes_missing) == (expected, expected - 2)  # config.json came with the list
+    after = await hub.prefetch(pins, WAIT_S)
+    assert (after.ready, after.bytes_total, after.bytes_missing) == (True, expected, 0)
+
+
 async def test_a_large_file_comes_in_ranges_from_one_signed_address(fake, make_hub, pin):
     assert (await make_hub().prefetch([pin], WAIT_S)).ready
     expected = [f"bytes={at}-{min(at + RANGE, len(DATA)) - 1}" for at in range(0, len(DATA), RANGE)]
@@ -198,6 +209,20 @@ async def test_b092_there_must_be_room_for_all_files(fake, make_hub, pin, monkey
     assert fake.requests == []
     one = replace(pin, files=tuple(file for file in pin.files if file.path == NAME))
     assert (await make_hub().prefetch([one], WAIT_S)).ready
+
+
+def test_b092_who_waits_for_room_keeps_no_descriptor(tmp_path, monkeypatch):
+    cache = cache_module.RepoCache(tmp_path)
+    part = cache.part("a" * 64, len(DATA))
+    part.write(DATA[:1000])
+    part.by_ranges()
+    part.close()
+    usage = cache_module.shutil._ntuple_diskusage(100 << 20, 40 << 20, 0)
+    monkeypatch.setattr(cache_module.shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(HubUnavailable, match="0 MiB free"):
+        cache.part("a" * 64, len(DATA))
+    opened = [os.path.realpath(one) for one in Path("/proc/self/fd").iterdir()]
+    assert not [path for path in opened if path.startswith(f"{tmp_path}/")]
 
 
 async def test_b092_a_disk_that_fills_up_is_transient(make_hub, pin, monkeypatch):
