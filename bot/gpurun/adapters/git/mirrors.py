@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import hashlib
 import os
-import re
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +16,8 @@ from gpurun.adapters.git.archive import BLOCK, END, file_head, members
 from gpurun.adapters.git.lfs import LfsStore
 from gpurun.adapters.git.look import MAX_LISTED_BYTES, look_at
 from gpurun.adapters.git.missing import LfsFile, other_parent, read_commit, summarise
-from gpurun.adapters.git.process import PIECE_BYTES, Ended, end, isolated_environment, run_git, start_git
+from gpurun.adapters.git.process import PIECE_BYTES, Ended, end, isolated_environment, read_git, run_git, start_git
+from gpurun.adapters.git.said import fetch_error, last_words
 from gpurun.adapters.git.turns import only_writer
 from gpurun.domain.errors import PinNotFound, SourceUnavailable
 from gpurun.domain.forge import Extra, GitSource
@@ -54,10 +53,6 @@ LOCAL_UPLOAD_PACK = (
     "git -c uploadpack.allowAnySHA1InWant=true -c uploadpack.allowFilter=true -c 'safe.directory=*' upload-pack"
 )
 
-_NO_SUCH_COMMIT = ("not our ref", "unadvertised object", "couldn't find remote ref", "no such remote ref")
-_CLOSED = ("not found", "Authentication failed", "could not read Username", "returned error: 403")
-"""What git and GitHub say of a repository that this credential does not open."""
-_REFUSED_OBJECTS = ("fsck error", "in packed object")
 _LOCAL_TIMEOUT_S = 30.0
 _REMOTE = "source"
 _MAX_PACKS = 50
@@ -201,7 +196,7 @@ class GitMirrors:
         finally:
             await end(process)
         if code != 0:
-            words = _last_words(said.decode("utf-8", "replace"))
+            words = last_words(said.decode("utf-8", "replace"))
             raise SourceUnavailable(f"git archive of {repo} at {sha} failed: {words}")
 
     async def look(self, repo: RepoName, sha: CommitSha) -> RepoFacts:
@@ -212,21 +207,16 @@ class GitMirrors:
 
     async def _beginning(self, mirror: Path, *argv: str) -> bytes:
         """At most MAX_LISTED_BYTES of what git prints, and no more of it is waited for."""
-        process = await start_git(*_in(mirror), *argv, environment=self._environment())
-        assert process.stdout is not None
-        printed = b""
         try:
-            async with asyncio.timeout(_LOCAL_TIMEOUT_S):
-                while len(printed) < MAX_LISTED_BYTES and (piece := await process.stdout.read(PIECE_BYTES)):
-                    printed += piece
-                code = await process.wait() if len(printed) < MAX_LISTED_BYTES else 0
+            done = await read_git(
+                *_in(mirror), *argv,
+                environment=self._environment(), timeout_s=_LOCAL_TIMEOUT_S, max_bytes=MAX_LISTED_BYTES,
+            )  # fmt: skip
         except TimeoutError as exc:
             raise SourceUnavailable(f"git {argv[0]} in {mirror} took longer than {_LOCAL_TIMEOUT_S:g} s") from exc
-        finally:
-            await end(process)
-        if code != 0:
+        if done.code != 0:
             raise SourceUnavailable(f"git {argv[0]} failed in {mirror}")
-        return printed[:MAX_LISTED_BYTES]
+        return done.stdout
 
     async def _tree(self, mirror: Path, sha: CommitSha) -> TreeSha | None:
         """The tree of a commit that an earlier fetch completed and kept."""
@@ -245,7 +235,7 @@ class GitMirrors:
         except TimeoutError as exc:
             raise SourceUnavailable(f"git init of {mirror} took too long") from exc
         if done.code != 0:
-            raise SourceUnavailable(f"a mirror cannot be made in {mirror.parent}: {_last_words(done.stderr)}")
+            raise SourceUnavailable(f"a mirror cannot be made in {mirror.parent}: {last_words(done.stderr)}")
         await asyncio.to_thread(_write_attributes, mirror)
 
     async def _fetch(
@@ -260,8 +250,7 @@ class GitMirrors:
     ) -> None:
         """The objects of one commit are in the mirror afterwards. While a child of git lives, `lock_fd` is locked."""
         argv = ["fetch", "--quiet", *options, "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"]
-        if source.url.startswith(("/", "file://")):
-            argv.append(f"--upload-pack={LOCAL_UPLOAD_PACK}")
+        argv += _upload_pack(source)
         environment = self._environment(source)
         try:
             done = await run_git(
@@ -271,7 +260,7 @@ class GitMirrors:
         except TimeoutError as exc:
             raise SourceUnavailable(f"fetching {repo} took longer than {self._fetch_timeout_s:g} s") from exc
         if done.code != 0:
-            raise _fetch_error(done, source, repo, sha)
+            raise fetch_error(done, source, repo, sha)
 
     async def _keep(self, mirror: Path, repo: RepoName | ModuleUrl, sha: CommitSha) -> None:
         """A ref, so that no clean-up drops the commit. A tag or a tree with that id is refused."""
@@ -280,7 +269,7 @@ class GitMirrors:
             raise PinNotFound(f"{sha} is not a commit of {repo}")
         kept = await self._git(mirror, "update-ref", f"refs/gpurun/{sha}", sha)
         if kept.code != 0:
-            raise SourceUnavailable(f"the mirror of {repo} cannot keep {sha}: {_last_words(kept.stderr)}")
+            raise SourceUnavailable(f"the mirror of {repo} cannot keep {sha}: {last_words(kept.stderr)}")
 
     async def _tidy(self, mirror: Path) -> None:
         """Each fetch leaves a pack; many packs make every call slow. Best effort: the next fetch tries again."""
@@ -322,6 +311,10 @@ def _in(mirror: Path) -> tuple[str, ...]:
     return ("--git-dir", str(mirror), "--literal-pathspecs")
 
 
+def _upload_pack(source: GitSource) -> tuple[str, ...]:
+    return (f"--upload-pack={LOCAL_UPLOAD_PACK}",) if source.url.startswith(("/", "file://")) else ()
+
+
 def _is_prepared(mirror: Path) -> bool:
     try:
         return (mirror / "info" / "attributes").read_text() == ATTRIBUTES
@@ -339,46 +332,3 @@ def _write_attributes(mirror: Path) -> None:
     draft = mirror / "info" / "attributes.new"
     draft.write_text(ATTRIBUTES)
     draft.rename(mirror / "info" / "attributes")
-
-
-def _fetch_error(
-    done: Ended, source: GitSource, repo: RepoName | ModuleUrl, sha: CommitSha
-) -> PinNotFound | SourceUnavailable:
-    said = done.stderr
-    if any(words in said for words in _NO_SUCH_COMMIT):
-        return PinNotFound(f"{repo} has no commit {sha}. It may have been force-pushed away; push and ask again.")
-    words = _last_words(_without_secrets(said, source))
-    if isinstance(repo, ModuleUrl) and any(phrase in said for phrase in _CLOSED):
-        return PinNotFound(
-            f"The submodule {repo} is not there, or not open to this App.",
-            hint="For a private repository of the same owner, install the App there; or write "
-            "`checkout: {submodules: skip}`.",
-        )
-    if any(phrase in said for phrase in _REFUSED_OBJECTS):
-        return PinNotFound(f"commit {sha} of {repo} holds objects that git refuses: {words}")
-    return SourceUnavailable(f"{repo} cannot be fetched: {words}")
-
-
-def _without_secrets(text: str, source: GitSource) -> str:
-    """`text` without the credential in any form that git or curl could print."""
-    text = re.sub(r"//[^/@\s]+@", "//***@", text)
-    if source.authorization is None:
-        return text
-    for word in source.authorization.get_secret_value().split():
-        for form in (word, *_decoded(word)):
-            text = text.replace(form, "***") if len(form) >= 6 else text
-    return text
-
-
-def _decoded(word: str) -> tuple[str, ...]:
-    """User and password of a basic credential."""
-    try:
-        plain = base64.b64decode(word, validate=True).decode()
-    except ValueError:
-        return ()
-    return (plain, *plain.split(":", 1))
-
-
-def _last_words(said: str) -> str:
-    """The last lines of stderr as one short line."""
-    return " ".join(said.split())[-300:] or "git said nothing"
