@@ -76,11 +76,14 @@ class LfsStore:
         self._idle_timeout_s = idle_timeout_s
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def fetch(self, source: GitSource, files: Sequence[LfsFile], *, given: Path | None = None) -> None:
+    async def fetch(
+        self, source: GitSource, files: Sequence[LfsFile], *, given: Path | None = None, asks_for_all: bool = False
+    ) -> None:
         """All of them are in the store afterwards. What came before a failure stays, so that a try again gets further.
 
-        `given`: the `lfs/objects` folder of a checkout, which is asked instead of a host. Raises: PinNotFound naming
-        the file, SourceUnavailable.
+        `given`: the `lfs/objects` folder of a checkout, which is asked instead of a host. `asks_for_all`: the host is
+        also asked for those that are here, because who shares the store may not share the right to them. Raises:
+        PinNotFound naming the file, SourceUnavailable.
         """
         by_oid = {file.oid: file for file in reversed(files)}
         wanted = [file for file in by_oid.values() if not await asyncio.to_thread(self.has, file)]
@@ -88,8 +91,9 @@ class LfsStore:
             for file in wanted:
                 await asyncio.to_thread(self._take, given, file)
             return
-        if wanted:
-            await self._download(source, wanted)
+        asked = tuple(by_oid.values()) if asks_for_all else wanted
+        if asked:
+            await self._download(source, asked)
 
     def has(self, file: LfsFile) -> bool:
         """Whether a file of that size is there. Raises PinNotFound for a pointer that cannot be read."""

@@ -55,6 +55,7 @@ LOCAL_UPLOAD_PACK = (
 
 _LOCAL_TIMEOUT_S = 30.0
 _REMOTE = "source"
+_MAX_HEAD_BYTES = 64 * 1024
 _MAX_PACKS = 50
 _MAX_ARCHIVE_BYTES = MAX_SOURCE_BYTES + 64 * 1024 * 1024
 """Folders, and the padding at its end, were not counted."""
@@ -65,8 +66,9 @@ class GitMirrors:
 
     `fetch_timeout_s` bounds one fetch over the network, `idle_timeout_s` the silence of `git archive`.
     `extra_environment` is for what the network needs (`https_proxy`, `GIT_SSL_CAINFO`).
-    Fetched commits are held by `refs/gpurun/<sha>`. A submodule's mirror is `<folder>/.modules/<hash>.git`; of
-    LFS files lies beside the objects of its repository.
+    Fetched commits are held by `refs/gpurun/<sha>`. A submodule's mirror is `<folder>/.modules/<hash>.git`, for every
+    repository that names it: its remote is asked each time, unless the source is proved. The content of LFS files lies
+    beside the objects of its repository.
     """
 
     def __init__(
@@ -95,6 +97,8 @@ class GitMirrors:
         merge_of: CommitSha | None = None,
     ) -> Fetched:
         mirror = self._mirror(repo)
+        if isinstance(repo, ModuleUrl) and not source.is_proved:
+            await self._require_open(mirror, source, repo, sha)
         tree = await self._fetched(mirror, source, repo, sha)
         where = f" of {repo}" if isinstance(repo, ModuleUrl) else ""
         git = partial(self._git, mirror)
@@ -105,7 +109,25 @@ class GitMirrors:
         mirror = self._mirror(repo)
         found = await read_commit(partial(self._git, mirror), sha)
         given = await self._own_lfs(source) if source.url.startswith("/") else None
-        await self._lfs(mirror).fetch(source, found.lfs, given=given)
+        asks = isinstance(repo, ModuleUrl) and not source.is_proved
+        await self._lfs(mirror).fetch(source, found.lfs, given=given, asks_for_all=asks)
+
+    async def _require_open(self, mirror: Path, source: GitSource, repo: ModuleUrl, sha: CommitSha) -> None:
+        """The remote answers exactly this source's credential; what it says does not matter, and little of it is read.
+
+        Whoever names the address of a submodule shares its mirror, so what lies there is no right to have it. Nor is a
+        fetch always a question: git asks no remote for a commit whose objects it has. Raises as `fetch`.
+        """
+        argv = ("ls-remote", *_upload_pack(source), "--", _REMOTE, "HEAD")
+        try:
+            done = await read_git(
+                *_in(mirror), *argv,
+                environment=self._environment(source), timeout_s=_LOCAL_TIMEOUT_S, max_bytes=_MAX_HEAD_BYTES,
+            )  # fmt: skip
+        except TimeoutError as exc:
+            raise SourceUnavailable(f"{repo} did not answer in {_LOCAL_TIMEOUT_S:g} s") from exc
+        if done.code != 0:
+            raise fetch_error(done, source, repo, sha)
 
     async def _own_lfs(self, source: GitSource) -> Path:
         """Where a checkout keeps the content of its LFS files."""

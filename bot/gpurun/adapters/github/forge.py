@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from urllib.parse import quote
 
@@ -172,8 +173,8 @@ class GitHubForge:
             return GitSource(url=place.url)
         async with self._calls(repo) as calls:
             now = self._clock.now()
-            token = await self._submodules.token(calls, repo, link, place.repo, reader=reader, now=now)
-        return _with_token(place.url, token)
+            key = await self._submodules.key(calls, repo, link, place.repo, reader=reader, now=now)
+        return replace(_with_token(place.url, key.token), is_proved=key.is_proof)
 
     async def react(self, repo: RepoRef, comment_id: int, content: str) -> int:
         path = f"/repos/{repo.name}/issues/comments/{comment_id}/reactions"

@@ -23,6 +23,15 @@ NOT_INSTALLED = 422
 
 
 @dataclass(frozen=True, slots=True)
+class Key:
+    """What a submodule is fetched with."""
+
+    token: InstallationToken
+    is_proof: bool
+    """GitHub gave it for that repository, and everybody or the reader may read it there."""
+
+
+@dataclass(frozen=True, slots=True)
 class SubmodulePlaces:
     """The rules. Whose code may be seen is asked of GitHub each time."""
 
@@ -35,11 +44,11 @@ class SubmodulePlaces:
         above = link.above or f"{self.git_url}/{repo.name}.git"
         return module_place(link.url, above=above, forge_url=self.git_url, hosts=self.hosts)
 
-    async def token(
+    async def key(
         self, calls: client.Calls, repo: RepoRef, link: Gitlink, name: RepoName, *, reader: str, now: datetime
-    ) -> InstallationToken:
+    ) -> Key:
         """For that repository alone, when the App is installed there and `reader` may read it; else one for the run's
-        own repository, which reads what is public. Raises: PinNotFound, what the client raises.
+        own repository, which reads what is public and proves nothing. Raises: PinNotFound, what the client raises.
         """
         if _owner(name) == _owner(repo.name):
             try:
@@ -54,8 +63,9 @@ class SubmodulePlaces:
                         "read.",
                         hint="Somebody who may can start the run; or write `checkout: {submodules: skip}`.",
                     )
-                return token
-        return await self.tokens.narrowed(repo.installation_id, repo_id=repo.id, permissions=SOURCE_PERMISSIONS)
+                return Key(token, is_proof=True)
+        token = await self.tokens.narrowed(repo.installation_id, repo_id=repo.id, permissions=SOURCE_PERMISSIONS)
+        return Key(token, is_proof=False)
 
 
 def _owner(name: RepoName) -> str:

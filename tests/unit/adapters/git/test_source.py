@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from gpurun.adapters.git import GitMirrors
 from gpurun.adapters.git.archive import Members, file_head
 from gpurun.adapters.github import GitHubForge
 from gpurun.domain.errors import PinNotFound, SourceUnavailable
-from gpurun.domain.forge import Extra
+from gpurun.domain.forge import Extra, GitSource
 from gpurun.domain.ids import CommitSha
 from gpurun.domain.run import Pins
 from gpurun.domain.source import Gitlink, ModuleUrl, Submodule
@@ -150,6 +151,66 @@ async def test_a_private_submodule_where_the_app_is_not_or_of_somebody_else_is_r
         sha = place.commit(app, {".gitmodules": modules(("lib", url)), "lib": link}, parent=False)
         with pytest.raises(PinNotFound, match=f"{name}.git is not there, or not open to this App"):
             await place.pins(app, sha)
+
+
+CLOSED = r"submodule http\S*/acme/secret.git is not there, or not open to this App"
+
+
+def secret_in(place: Place, *apps: Repo, private: bool = True) -> tuple[Repo, list[CommitSha]]:
+    """`acme/secret` with an LFS file, and a commit of each that has it as a submodule."""
+    secret = place.github.create_repo("acme/secret", private=private)
+    link = Link(place.commit(secret, {".gitattributes": LFS, "w.bin": keep(secret, b"weights")}, parent=False))
+    files = {".gitmodules": modules(("lib", f"{place.github.git_url}/acme/secret")), "lib": link}
+    return secret, [place.commit(app, files, parent=False) for app in apps]
+
+
+async def test_what_one_organisation_fetched_is_not_given_to_another_one(place):
+    app, theirs = place.github.create_repo("acme/app"), place.github.create_repo("other/app")
+    secret, (sha, their_sha) = secret_in(place, app, theirs)
+    secret.grant("alice", "read")
+    assert (await place.unpacked(app, sha, await place.pins(app, sha)))["lib/w.bin"] == b"weights"
+    with pytest.raises(PinNotFound, match=CLOSED):
+        await place.pins(theirs, their_sha)
+    with pytest.raises(PinNotFound, match=CLOSED):  # who has the right starts it: the repository has none
+        await place.pins(theirs, their_sha, get=[Extra.SUBMODULES], skip=[Extra.LFS])
+    (link,) = (await place.pins(app, sha)).links
+    source = await place.forge.submodule_source(theirs.ref, link, reader="alice")
+    with pytest.raises(PinNotFound, match=r"none such as 'w.bin' \(it answered 404\)"):
+        await place.mirrors.fetch_lfs(source, ModuleUrl(link.source), link.commit)
+
+
+async def test_a_submodule_where_the_app_was_removed_is_refused_although_it_was_fetched(place):
+    app = place.github.create_repo("acme/app")
+    secret, (sha,) = secret_in(place, app)
+    secret.grant("alice", "read")
+    await place.pins(app, sha)
+    place.github.installations[app.installation_id].repos.discard("acme/secret")
+    with pytest.raises(PinNotFound, match=CLOSED):
+        await place.pins(app, sha)
+
+
+async def test_a_submodule_that_became_private_is_refused_although_it_was_fetched(place):
+    theirs = place.github.create_repo("other/app")
+    secret, (sha,) = secret_in(place, theirs, private=False)
+    for _ in range(2):  # also from the mirror
+        assert (await place.unpacked(theirs, sha, await place.pins(theirs, sha)))["lib/w.bin"] == b"weights"
+    secret.private = True
+    with pytest.raises(PinNotFound, match=CLOSED):
+        await place.pins(theirs, sha)
+
+
+async def test_a_fetched_submodule_without_a_proof_waits_for_a_host_that_does_not_answer(place):
+    theirs = place.github.create_repo("other/app")
+    _, (sha,) = secret_in(place, theirs, private=False)
+    (link,) = (await place.pins(theirs, sha)).links
+    url = ModuleUrl(link.source)
+    gone = GitSource(url="http://127.0.0.1:1/acme/secret.git")
+    with pytest.raises(SourceUnavailable, match=r"acme/secret.git cannot be fetched"):
+        await place.mirrors.fetch(gone, url, link.commit, get=BOTH)
+    with pytest.raises(SourceUnavailable, match="does not answer for git LFS"):
+        await place.mirrors.fetch_lfs(gone, url, link.commit)
+    assert (await place.mirrors.fetch(replace(gone, is_proved=True), url, link.commit, get=BOTH)).n_lfs == 1
+    await place.mirrors.fetch_lfs(replace(gone, is_proved=True), url, link.commit)
 
 
 async def test_a_public_submodule_of_somebody_else_is_fetched(place):
