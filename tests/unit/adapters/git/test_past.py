@@ -117,6 +117,16 @@ async def test_tags_of_other_branches_stay_away_and_moved_ones_are_seen(origin, 
     assert git(await work_folder(past, origin, tmp_path / "later"), "describe") == "again"
 
 
+async def test_a_lock_file_of_a_killed_process_blocks_no_tag(origin, past, tmp_path):
+    origin.commit({"a": b"1"})
+    await work_folder(past, origin, tmp_path / "work")
+    origin.git("tag", "-a", "-m", "x", "v1")
+    left = tmp_path / f"mirrors/.history/acme/train.git/refs/gpurun-tags/{origin.git('rev-parse', 'v1')}.lock"
+    left.parent.mkdir(parents=True)
+    left.touch()
+    assert git(await work_folder(past, origin, tmp_path / "later"), "describe") == "v1"
+
+
 async def test_a_long_history_is_cut_and_merges_count(origin, past, tmp_path, monkeypatch):
     for number in range(6):
         origin.commit({"a": b"%d" % number})
