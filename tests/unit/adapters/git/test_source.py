@@ -370,6 +370,18 @@ async def test_another_process_at_the_same_content_means_come_back_soon(place, t
     await place.pins(app, sha)
 
 
+async def test_a_disk_that_keeps_no_content_means_try_again(place, tmp_path):
+    app = place.github.create_repo("acme/app")
+    sha = place.commit(app, {".gitattributes": LFS, "a.bin": keep(app, b"x")}, parent=False)
+    await place.pins(app, sha, get=[], skip=BOTH)
+    blocked = tmp_path / "mirrors/acme/app.git/gpurun-lfs"
+    blocked.write_text("no folder")
+    with pytest.raises(SourceUnavailable, match=r"content of 'a.bin' cannot be kept: (File exists|Not a directory)"):
+        await place.pins(app, sha)
+    blocked.unlink()
+    assert (await place.unpacked(app, sha, await place.pins(app, sha)))["a.bin"] == b"x"
+
+
 async def test_a_pointer_that_cannot_be_read_is_refused(place):
     app = place.github.create_repo("acme/app")
     broken = pointer(b"x").replace(b"sha256:", b"sha512:")
