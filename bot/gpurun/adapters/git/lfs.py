@@ -85,7 +85,7 @@ class LfsStore:
         also asked for those that are here, because who shares the store may not share the right to them. Raises:
         PinNotFound naming the file, SourceUnavailable.
         """
-        by_oid = {file.oid: file for file in reversed(files)}
+        by_oid = _by_oid(files)
         wanted = [file for file in by_oid.values() if not await asyncio.to_thread(self.has, file)]
         if given is not None:
             for file in wanted:
@@ -294,6 +294,19 @@ class LfsStore:
             )
         os.fsync(part.fileno())
         Path(f"{path}.part").rename(path)
+
+
+def _by_oid(files: Sequence[LfsFile]) -> Mapping[str, LfsFile]:
+    """The first of each content. Raises PinNotFound for pointers of which one must be wrong."""
+    found: dict[str, LfsFile] = {}
+    for file in files:
+        first = found.setdefault(file.oid, file)
+        if first.size != file.size:
+            raise PinNotFound(
+                f"The pointers {quoted(first.path)} and {quoted(file.path)} of git LFS name the same content with "
+                f"{first.size:,} and with {file.size:,} bytes."
+            )
+    return found
 
 
 def _is_at(part: BinaryIO, path: Path) -> bool:

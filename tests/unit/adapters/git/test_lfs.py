@@ -10,6 +10,7 @@ import pytest
 
 from gpurun.adapters.git.lfs import LfsStore
 from gpurun.adapters.git.missing import LfsFile
+from gpurun.domain.errors import PinNotFound
 from gpurun.domain.forge import GitSource
 
 SOURCE = GitSource(url="/nowhere")
@@ -34,6 +35,13 @@ def store(tmp_path) -> LfsStore:
 
 async def content(store: LfsStore, file: LfsFile = FILE) -> bytes:
     return b"".join([piece async for piece in store.open(file)])
+
+
+@pytest.mark.parametrize("sizes", [(7000, 7001), (7001, 7000)])
+async def test_b108_two_sizes_of_one_content_are_refused(store, given, sizes):
+    first, second = (LfsFile(f"{size}.bin", b"100644", OID, size) for size in sizes)
+    with pytest.raises(PinNotFound, match=f"'{sizes[0]}.bin' and '{sizes[1]}.bin' of git LFS name the same content"):
+        await store.fetch(SOURCE, [first, second], given=given)
 
 
 async def test_the_same_content_in_two_files_comes_once(store, given):
