@@ -39,7 +39,7 @@ def nearest_tags(listed: bytes, history: Sequence[str]) -> tuple[GitTag, ...]:
     """Of `git ls-remote --tags`: those of commits in `history`, which is newest first. Sorted by name."""
     objects: dict[str, str] = {}
     commits: dict[str, str] = {}
-    for line in listed.decode("utf-8", "surrogateescape").splitlines():
+    for line in listed.decode("utf-8", "surrogateescape").split("\n"):  # other ends of a line may be in a name
         sha, _, ref = line.partition("\t")
         name = ref.removeprefix("refs/tags/")
         if name == ref or len(sha) != len(history[0]):

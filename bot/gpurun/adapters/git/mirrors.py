@@ -53,7 +53,7 @@ LOCAL_UPLOAD_PACK = (
     "git -c uploadpack.allowAnySHA1InWant=true -c uploadpack.allowFilter=true -c 'safe.directory=*' upload-pack"
 )
 
-_LOCAL_TIMEOUT_S = 30.0
+LOCAL_TIMEOUT_S = 30.0
 _REMOTE = "source"
 _MAX_HEAD_BYTES = 64 * 1024
 _MAX_PACKS = 50
@@ -118,14 +118,14 @@ class GitMirrors:
         Whoever names the address of a submodule shares its mirror, so what lies there is no right to have it. Nor is a
         fetch always a question: git asks no remote for a commit whose objects it has. Raises as `fetch`.
         """
-        argv = ("ls-remote", *_upload_pack(source), "--", _REMOTE, "HEAD")
+        argv = ("ls-remote", *upload_pack(source), "--", _REMOTE, "HEAD")
         try:
             done = await read_git(
-                *_in(mirror), *argv,
-                environment=self._environment(source), timeout_s=_LOCAL_TIMEOUT_S, max_bytes=_MAX_HEAD_BYTES,
+                *in_folder(mirror), *argv,
+                environment=self._environment(source), timeout_s=LOCAL_TIMEOUT_S, max_bytes=_MAX_HEAD_BYTES,
             )  # fmt: skip
         except TimeoutError as exc:
-            raise SourceUnavailable(f"{repo} did not answer in {_LOCAL_TIMEOUT_S:g} s") from exc
+            raise SourceUnavailable(f"{repo} did not answer in {LOCAL_TIMEOUT_S:g} s") from exc
         if done.code != 0:
             raise fetch_error(done, source, repo, sha)
 
@@ -135,9 +135,9 @@ class GitMirrors:
         told: list[str] = []
         for words in (("rev-parse", "--git-common-dir"), ("config", "--path", "--get", "lfs.storage")):
             try:
-                done = await run_git(*argv, *words, environment=self._environment(), timeout_s=_LOCAL_TIMEOUT_S)
+                done = await run_git(*argv, *words, environment=self._environment(), timeout_s=LOCAL_TIMEOUT_S)
             except TimeoutError as exc:
-                raise SourceUnavailable(f"git in {source.url} took longer than {_LOCAL_TIMEOUT_S:g} s") from exc
+                raise SourceUnavailable(f"git in {source.url} took longer than {LOCAL_TIMEOUT_S:g} s") from exc
             told.append(os.fsdecode(done.stdout).rstrip("\n") if done.code == 0 else "")
         return Path(source.url) / told[0] / (told[1] or "lfs") / "objects"
 
@@ -202,7 +202,7 @@ class GitMirrors:
     ) -> AsyncGenerator[bytes, None]:
         mirror = self._mirror(repo)
         process = await start_git(
-            *(*_in(mirror), "archive", "--format=tar", *([f"--prefix={prefix}"] if prefix else [])),
+            *(*in_folder(mirror), "archive", "--format=tar", *([f"--prefix={prefix}"] if prefix else [])),
             *("--end-of-options", sha),
             environment=self._environment(),
         )
@@ -231,11 +231,11 @@ class GitMirrors:
         """At most MAX_LISTED_BYTES of what git prints, and no more of it is waited for."""
         try:
             done = await read_git(
-                *_in(mirror), *argv,
-                environment=self._environment(), timeout_s=_LOCAL_TIMEOUT_S, max_bytes=MAX_LISTED_BYTES,
+                *in_folder(mirror), *argv,
+                environment=self._environment(), timeout_s=LOCAL_TIMEOUT_S, max_bytes=MAX_LISTED_BYTES,
             )  # fmt: skip
         except TimeoutError as exc:
-            raise SourceUnavailable(f"git {argv[0]} in {mirror} took longer than {_LOCAL_TIMEOUT_S:g} s") from exc
+            raise SourceUnavailable(f"git {argv[0]} in {mirror} took longer than {LOCAL_TIMEOUT_S:g} s") from exc
         if done.code != 0:
             raise SourceUnavailable(f"git {argv[0]} failed in {mirror}")
         return done.stdout
@@ -253,7 +253,7 @@ class GitMirrors:
             return
         argv = ("init", "--quiet", "--bare", "--template=", "--initial-branch=gpurun", "--", str(mirror))
         try:
-            done = await run_git(*argv, environment=self._environment(), timeout_s=_LOCAL_TIMEOUT_S)
+            done = await run_git(*argv, environment=self._environment(), timeout_s=LOCAL_TIMEOUT_S)
         except TimeoutError as exc:
             raise SourceUnavailable(f"git init of {mirror} took too long") from exc
         if done.code != 0:
@@ -268,21 +268,22 @@ class GitMirrors:
         sha: CommitSha,
         lock_fd: int,
         *,
+        others: Sequence[CommitSha] = (),
         options: Sequence[str] = ("--depth=1",),
     ) -> None:
-        """The objects of one commit are in the mirror afterwards. While a child of git lives, `lock_fd` is locked."""
+        """The objects of these are in the mirror afterwards. While a child of git lives, `lock_fd` is locked."""
         argv = ["fetch", "--quiet", *options, "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"]
-        argv += _upload_pack(source)
+        argv += upload_pack(source)
         environment = self._environment(source)
         try:
             done = await run_git(
-                *_in(mirror), *argv, "--", _REMOTE, sha,
+                *in_folder(mirror), *argv, "--", _REMOTE, sha, *others,
                 environment=environment, timeout_s=self._fetch_timeout_s, pass_fds=(lock_fd,),
             )  # fmt: skip
         except TimeoutError as exc:
             raise SourceUnavailable(f"fetching {repo} took longer than {self._fetch_timeout_s:g} s") from exc
         if done.code != 0:
-            raise fetch_error(done, source, repo, sha)
+            raise fetch_error(done, source, repo, next((one for one in others if one in done.stderr), sha))
 
     async def _keep(self, mirror: Path, repo: RepoName | ModuleUrl, sha: CommitSha) -> None:
         """A ref, so that no clean-up drops the commit. A tag or a tree with that id is refused."""
@@ -299,7 +300,7 @@ class GitMirrors:
             return
         with contextlib.suppress(TimeoutError):
             argv = ("repack", "-a", "-d", "--quiet")
-            await run_git(*_in(mirror), *argv, environment=self._environment(), timeout_s=self._fetch_timeout_s)
+            await run_git(*in_folder(mirror), *argv, environment=self._environment(), timeout_s=self._fetch_timeout_s)
 
     async def _git(self, mirror: Path, *argv: str, given: bytes = b"") -> Ended:
         return await self._git_with(mirror, {}, *argv, given=given)
@@ -307,9 +308,11 @@ class GitMirrors:
     async def _git_with(self, mirror: Path, extra: Mapping[str, str], *argv: str, given: bytes = b"") -> Ended:
         environment = {**self._environment(), **extra}
         try:
-            return await run_git(*_in(mirror), *argv, environment=environment, timeout_s=_LOCAL_TIMEOUT_S, given=given)
+            return await run_git(
+                *in_folder(mirror), *argv, environment=environment, timeout_s=LOCAL_TIMEOUT_S, given=given
+            )
         except TimeoutError as exc:
-            raise SourceUnavailable(f"git {argv[0]} in {mirror} took longer than {_LOCAL_TIMEOUT_S:g} s") from exc
+            raise SourceUnavailable(f"git {argv[0]} in {mirror} took longer than {LOCAL_TIMEOUT_S:g} s") from exc
 
     def _environment(self, source: GitSource | None = None) -> dict[str, str]:
         config = list(_CONFIG)
@@ -329,11 +332,13 @@ class GitMirrors:
         return self._folder / owner / f"{name}.git"
 
 
-def _in(mirror: Path) -> tuple[str, ...]:
+def in_folder(mirror: Path) -> tuple[str, ...]:
+    """That git works there, and takes paths as they are."""
     return ("--git-dir", str(mirror), "--literal-pathspecs")
 
 
-def _upload_pack(source: GitSource) -> tuple[str, ...]:
+def upload_pack(source: GitSource) -> tuple[str, ...]:
+    """What a git that asks there has to be told."""
     return (f"--upload-pack={LOCAL_UPLOAD_PACK}",) if source.url.startswith(("/", "file://")) else ()
 
 

@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from gpurun.adapters.git.history import MAX_COMMITS, boundary, nearest_tags, read_history, tar_of, write_git_folder
-from gpurun.adapters.git.mirrors import ATTRIBUTES, LOCAL_UPLOAD_PACK, GitMirrors
+from gpurun.adapters.git.mirrors import ATTRIBUTES, LOCAL_TIMEOUT_S, GitMirrors, in_folder, upload_pack
 from gpurun.adapters.git.missing import read_commit
-from gpurun.adapters.git.process import Ended
+from gpurun.adapters.git.process import Ended, read_git
 from gpurun.adapters.git.tree import must
 from gpurun.adapters.git.turns import only_writer
 from gpurun.domain.errors import SourceUnavailable
@@ -23,7 +23,9 @@ from gpurun.domain.forge import GitSource
 from gpurun.domain.ids import CommitSha, RepoName
 from gpurun.domain.source import MAX_SOURCE_BYTES, GitTag
 
-_MAX_LISTED_BYTES = 8 * 1024 * 1024
+MAX_LISTED_TAGS_BYTES = 8 * 1024 * 1024
+"""About 100,000."""
+_TAGS = "refs/gpurun-tags/"
 _NO_NETWORK = {"GIT_ALLOW_PROTOCOL": "none"}
 
 
@@ -41,26 +43,34 @@ class GitPast(GitMirrors):
                     await self._keep(past, repo, sha)
                 history = await read_history(partial(self._past_git, past), sha)
                 tags = nearest_tags(await self._listed_tags(past, source, repo), history)
-                for tag in tags:
-                    await self._get_tag(past, source, repo, tag, lock_fd)
+                await self._get_tags(past, source, repo, tags, lock_fd)
         return tags
 
-    async def _get_tag(self, past: Path, source: GitSource, repo: RepoName, tag: GitTag, lock_fd: int) -> None:
+    async def _get_tags(
+        self, past: Path, source: GitSource, repo: RepoName, tags: Sequence[GitTag], lock_fd: int
+    ) -> None:
         """An annotated tag is an object of its own; without a depth, so that no history is cut there."""
-        ref = f"refs/gpurun-tags/{tag.object}"
-        if tag.object == tag.commit or (await self._past_git(past, "rev-parse", "--verify", "--quiet", ref)).code == 0:
+        git = partial(self._past_git, past)
+        kept = (await must(git, "for-each-ref", "--format=%(objectname)", _TAGS)).stdout.decode().split()
+        new = sorted({tag.object for tag in tags if tag.object != tag.commit}.difference(kept))
+        if not new:
             return
-        await self._fetch(past, source, repo, tag.object, lock_fd, options=("--filter=tree:0",))
-        await must(partial(self._past_git, past), "update-ref", ref, tag.object)
+        await self._fetch(past, source, repo, new[0], lock_fd, others=new[1:], options=("--filter=tree:0",))
+        await must(git, "update-ref", "--stdin", given="".join(f"create {_TAGS}{one} {one}\n" for one in new).encode())
 
     async def _listed_tags(self, past: Path, source: GitSource, repo: RepoName) -> bytes:
-        argv = ["ls-remote", "--tags"]
-        if source.url.startswith("/"):
-            argv.append(f"--upload-pack={LOCAL_UPLOAD_PACK}")
-        done = await self._git_with(past, self._environment(source), *argv, "--", source.url)
+        """Whole lines of them: whoever may push decides how many there are."""
+        argv = ("ls-remote", "--tags", *upload_pack(source), "--", source.url)
+        try:
+            done = await read_git(
+                *in_folder(past), *argv,
+                environment=self._environment(source), timeout_s=LOCAL_TIMEOUT_S, max_bytes=MAX_LISTED_TAGS_BYTES,
+            )  # fmt: skip
+        except TimeoutError as exc:
+            raise SourceUnavailable(f"The tags of {repo} were not listed in {LOCAL_TIMEOUT_S:g} s.") from exc
         if done.code != 0:
             raise SourceUnavailable(f"The tags of {repo} cannot be listed.")
-        return done.stdout[:_MAX_LISTED_BYTES]
+        return done.stdout[: done.stdout.rfind(b"\n") + 1]
 
     async def git_folder(
         self, repo: RepoName, sha: CommitSha, tags: Sequence[GitTag], *, lfs: bool = False

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpurun.adapters.git import GitPast, history
+from gpurun.adapters.git import GitPast, history, process
+from gpurun.adapters.git.history import nearest_tags
 from gpurun.domain.forge import Extra
 from gpurun.domain.source import ModuleUrl, Submodule
 from gpurun_agent.spec import Spec
@@ -125,6 +126,42 @@ async def test_a_lock_file_of_a_killed_process_blocks_no_tag(origin, past, tmp_p
     left.parent.mkdir(parents=True)
     left.touch()
     assert git(await work_folder(past, origin, tmp_path / "later"), "describe") == "v1"
+
+
+async def test_a_tag_whose_name_was_cut_off_is_none(origin, past, tmp_path, monkeypatch):
+    sha = origin.commit({"a": b"1"})
+    origin.git("tag", "v1.0")
+    origin.git("tag", "v1.10")
+    whole = len(f"{sha}\trefs/tags/v1.0\n") + len(f"{sha}\trefs/tags/v1.1")
+    monkeypatch.setattr("gpurun.adapters.git.past.MAX_LISTED_TAGS_BYTES", whole)
+    assert git(await work_folder(past, origin, tmp_path / "work"), "tag") == "v1.0"
+    monkeypatch.setattr("gpurun.adapters.git.past.MAX_LISTED_TAGS_BYTES", whole + 2)
+    assert git(await work_folder(past, origin, tmp_path / "later"), "tag").split() == ["v1.0", "v1.10"]
+
+
+def test_a_line_end_of_unicode_does_not_end_the_name_of_a_tag():
+    assert nearest_tags(f"{'1' * 40}\trefs/tags/v1\u2028x\n".encode(), ["1" * 40]) == ()
+
+
+async def test_all_tags_come_at_once(origin, past, tmp_path, monkeypatch):
+    sha = origin.commit({"a": b"1"})
+    await past.fetch(origin.source, REPO, sha)
+    await past.fetch_history(origin.source, REPO, sha)
+    for number in range(5):
+        origin.git("tag", "-a", "-m", "x", f"v{number}")
+    asked = []
+
+    async def run_git(*argv: str, **how):
+        asked.append(argv[argv.index("--literal-pathspecs") + 1])
+        return await process.run_git(*argv, **how)
+
+    monkeypatch.setattr("gpurun.adapters.git.mirrors.run_git", run_git)
+    tags = await past.fetch_history(origin.source, REPO, sha)
+    assert [tag.name for tag in tags] == ["v0", "v1", "v2", "v3", "v4"]
+    assert asked.count("fetch") == 1
+    assert git(await work_folder(past, origin, tmp_path / "work"), "tag", "--points-at", sha).split() == [
+        "v0", "v1", "v2", "v3", "v4"]  # fmt: skip
+    assert asked.count("fetch") == 1
 
 
 async def test_a_long_history_is_cut_and_merges_count(origin, past, tmp_path, monkeypatch):
