@@ -57,7 +57,7 @@ LOCAL_TIMEOUT_S = 30.0
 _REMOTE = "source"
 _MAX_HEAD_BYTES = 64 * 1024
 _MAX_PACKS = 50
-_MAX_ARCHIVE_BYTES = MAX_SOURCE_BYTES + 64 * 1024 * 1024
+MAX_ARCHIVE_BYTES = MAX_SOURCE_BYTES + 64 * 1024 * 1024
 """Folders, and the padding at its end, were not counted."""
 
 
@@ -168,7 +168,7 @@ class GitMirrors:
         async with contextlib.aclosing(whole):
             async for piece in whole:
                 n_bytes += len(piece)
-                if n_bytes > _MAX_ARCHIVE_BYTES:
+                if n_bytes > MAX_ARCHIVE_BYTES:
                     raise SourceUnavailable(f"The source of {repo} at {sha} is larger than was counted.")
                 yield piece
 
@@ -305,14 +305,23 @@ class GitMirrors:
     async def _git(self, mirror: Path, *argv: str, given: bytes = b"") -> Ended:
         return await self._git_with(mirror, {}, *argv, given=given)
 
-    async def _git_with(self, mirror: Path, extra: Mapping[str, str], *argv: str, given: bytes = b"") -> Ended:
+    async def _git_with(
+        self,
+        mirror: Path,
+        extra: Mapping[str, str],
+        *argv: str,
+        given: bytes = b"",
+        timeout_s: float = LOCAL_TIMEOUT_S,
+        pass_fds: tuple[int, ...] = (),
+    ) -> Ended:
         environment = {**self._environment(), **extra}
         try:
             return await run_git(
-                *in_folder(mirror), *argv, environment=environment, timeout_s=LOCAL_TIMEOUT_S, given=given
-            )
+                *in_folder(mirror), *argv,
+                environment=environment, timeout_s=timeout_s, given=given, pass_fds=pass_fds,
+            )  # fmt: skip
         except TimeoutError as exc:
-            raise SourceUnavailable(f"git {argv[0]} in {mirror} took longer than {LOCAL_TIMEOUT_S:g} s") from exc
+            raise SourceUnavailable(f"git {argv[0]} in {mirror} took longer than {timeout_s:g} s") from exc
 
     def _environment(self, source: GitSource | None = None) -> dict[str, str]:
         config = list(_CONFIG)

@@ -7,13 +7,29 @@ its own, and nothing that is done there may reach a network but the fetch itself
 from __future__ import annotations
 
 import contextlib
-import tempfile
-from collections.abc import AsyncIterator, Sequence
-from functools import partial
+import hashlib
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 
-from gpurun.adapters.git.history import MAX_COMMITS, boundary, nearest_tags, read_history, tar_of, write_git_folder
-from gpurun.adapters.git.mirrors import ATTRIBUTES, LOCAL_TIMEOUT_S, GitMirrors, in_folder, upload_pack
+from gpurun.adapters.git.history import (
+    MAX_COMMITS,
+    boundary,
+    nearest_tags,
+    packed_refs,
+    read_history,
+    tar_of,
+    write_git_folder,
+)
+from gpurun.adapters.git.kept import KeptTars
+from gpurun.adapters.git.mirrors import (
+    ATTRIBUTES,
+    LOCAL_TIMEOUT_S,
+    MAX_ARCHIVE_BYTES,
+    GitMirrors,
+    in_folder,
+    upload_pack,
+)
 from gpurun.adapters.git.missing import read_commit
 from gpurun.adapters.git.process import Ended, read_git
 from gpurun.adapters.git.tree import must
@@ -21,16 +37,26 @@ from gpurun.adapters.git.turns import only_writer
 from gpurun.domain.errors import SourceUnavailable
 from gpurun.domain.forge import GitSource
 from gpurun.domain.ids import CommitSha, RepoName
-from gpurun.domain.source import MAX_SOURCE_BYTES, GitTag
+from gpurun.domain.source import GitTag
 
 MAX_LISTED_TAGS_BYTES = 8 * 1024 * 1024
 """About 100,000."""
 _TAGS = "refs/gpurun-tags/"
+_SHAPE = 1
+"""Of a `.git` that is made; one more whenever the same commit and tags make other bytes."""
 _NO_NETWORK = {"GIT_ALLOW_PROTOCOL": "none"}
 
 
 class GitPast(GitMirrors):
-    """`ports.bytes.Git`, with the `.git` of work folders. Histories are in `<folder>/.history/<owner>/<name>.git`."""
+    """`ports.bytes.Git`, with the `.git` of work folders.
+
+    Histories are in `<folder>/.history/<owner>/<name>.git`, the newest `.git` that were made in
+    `<folder>/.folders/<owner>/<name>.git`, as tars.
+    """
+
+    @cached_property
+    def _kept(self) -> KeptTars:
+        return KeptTars(limit_s=self._fetch_timeout_s, max_bytes=MAX_ARCHIVE_BYTES)
 
     async def fetch_history(self, source: GitSource, repo: RepoName, sha: CommitSha) -> tuple[GitTag, ...]:
         past = self._past(repo)
@@ -75,25 +101,37 @@ class GitPast(GitMirrors):
     async def git_folder(
         self, repo: RepoName, sha: CommitSha, tags: Sequence[GitTag], *, lfs: bool = False
     ) -> AsyncIterator[bytes]:
-        """Its tar. Raises SourceUnavailable."""
+        """Its tar. Raises SourceUnavailable.
+
+        A web server does not cancel who has sent nothing yet: what an impatient caller left is made for its next try.
+        """
+        mirror = self._mirror(repo)
+        decides = f"{_SHAPE} {MAX_COMMITS} {sha} {lfs:d}\n".encode() + packed_refs(tags)
+        read = self._kept.read(
+            self._folder / ".folders" / mirror.parent.name / mirror.name,
+            hashlib.sha256(decides).hexdigest()[:40],
+            lambda work, lock_fd: self._make_folder(repo, sha, tags, work, lock_fd, lfs=lfs),
+        )
+        async with contextlib.aclosing(read) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def _make_folder(
+        self, repo: RepoName, sha: CommitSha, tags: Sequence[GitTag], work: Path, lock_fd: int, *, lfs: bool
+    ) -> AsyncGenerator[bytes, None]:
         mirror, past = self._mirror(repo), self._past(repo)
-        both = partial(self._git_with, mirror, {"GIT_ALTERNATE_OBJECT_DIRECTORIES": str(past / "objects")})
+        objects = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": str(past / "objects")}
+        both = partial(self._git_with, mirror, objects, timeout_s=self._fetch_timeout_s, pass_fds=(lock_fd,))
         history = await read_history(partial(self._past_git, past), sha)
         there = set(history)
         shallow = (past / "shallow").read_text().split() if (past / "shallow").exists() else []
         cut = {*await boundary(partial(self._past_git, past), sha), *(one for one in shallow if one in there)}
-        with tempfile.TemporaryDirectory(prefix=".git-", dir=self._folder) as made:
-            folder = Path(made) / "git"
-            await write_git_folder(both, folder, sha, history=history, cut=cut, tags=tags)
-            (folder / "info/attributes").write_text(ATTRIBUTES)
-            await self._write_index(mirror, folder, sha, lfs=lfs)
-            n_bytes = 0
-            async with contextlib.aclosing(tar_of(folder)) as pieces:
-                async for piece in pieces:
-                    n_bytes += len(piece)
-                    if n_bytes > MAX_SOURCE_BYTES:
-                        raise SourceUnavailable(f"The git folder of {repo} at {sha} is too large.")
-                    yield piece
+        await write_git_folder(both, work, sha, history=history, cut=cut, tags=tags)
+        (work / "info/attributes").write_text(ATTRIBUTES)
+        await self._write_index(mirror, work, sha, lfs=lfs)
+        async with contextlib.aclosing(tar_of(work)) as pieces:
+            async for piece in pieces:
+                yield piece
 
     async def _write_index(self, mirror: Path, folder: Path, sha: CommitSha, *, lfs: bool) -> None:
         """Files whose content is not what git holds of them are taken for unchanged."""
