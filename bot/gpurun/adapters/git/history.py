@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gpurun.adapters.git.archive import BLOCK, END, file_head
 from gpurun.adapters.git.process import PIECE_BYTES
-from gpurun.adapters.git.tree import AskGit, must, read_entries
+from gpurun.adapters.git.tree import GITLINK, AskGit, must, read_entries
 from gpurun.domain.errors import SourceUnavailable
 from gpurun.domain.ids import CommitSha
 from gpurun.domain.source import GitTag
@@ -91,7 +91,7 @@ async def write_git_folder(
     (folder / "packed-refs").write_bytes(packed_refs(tags))
     contents = (await must(git, "ls-tree", "-r", "-t", "-z", "-l", "--full-tree", sha)).stdout
     root = (await must(git, "rev-parse", "--verify", f"{sha}^{{tree}}")).stdout.decode().strip()
-    entries = [entry.blob.decode() for entry in read_entries(contents) if entry.mode != b"160000"]
+    entries = [entry.blob.decode() for entry in read_entries(contents) if entry.mode != GITLINK]
     wanted = {*history, root, *entries, *(tag.object for tag in tags)}
     given = "".join(f"{one}\n" for one in sorted(wanted)).encode()
     argv = ("pack-objects", "--quiet", "--window=0", "--compression=0", "--delta-base-offset")

@@ -58,7 +58,7 @@ _REMOTE = "source"
 _MAX_HEAD_BYTES = 64 * 1024
 _MAX_PACKS = 50
 MAX_ARCHIVE_BYTES = MAX_SOURCE_BYTES + 64 * 1024 * 1024
-"""Folders, and the padding at its end, were not counted."""
+"""Its ends are not counted; and there is a `.git` with older commits and their tags."""
 
 
 class GitMirrors:
@@ -95,6 +95,7 @@ class GitMirrors:
         skip: Collection[Extra] = (),
         get: Collection[Extra] = (),
         merge_of: CommitSha | None = None,
+        at: str = "",
     ) -> Fetched:
         mirror = self._mirror(repo)
         if isinstance(repo, ModuleUrl) and not source.is_proved:
@@ -103,7 +104,7 @@ class GitMirrors:
         where = f" of {repo}" if isinstance(repo, ModuleUrl) else ""
         git = partial(self._git, mirror)
         base = None if merge_of is None else await other_parent(git, sha, merge_of)
-        return replace(await summarise(git, sha, skip=skip, get=get, tree=tree, where=where), base=base)
+        return replace(await summarise(git, sha, skip=skip, get=get, tree=tree, where=where, at=at), base=base)
 
     async def fetch_lfs(self, source: GitSource, repo: RepoName | ModuleUrl, sha: CommitSha) -> None:
         mirror = self._mirror(repo)

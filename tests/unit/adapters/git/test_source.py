@@ -60,7 +60,7 @@ class Place:
                 case FetchSubmodule(link):
                     source = await self.forge.submodule_source(repo.ref, link, reader=reader)
                     url = ModuleUrl(source.url)
-                    found = await self.mirrors.fetch(source, url, link.commit, skip=skip, get=get)
+                    found = await self.mirrors.fetch(source, url, link.commit, skip=skip, get=get, at=link.path)
                     pins = with_submodule(pins, link, source.url, found)
                 case FetchLfs(None):
                     source = await self.forge.git_source(repo.ref)
@@ -79,7 +79,7 @@ class Place:
         modules = [Submodule(path=one.path, url=one.source, commit=one.commit) for one in pins.links]
         stream = self.mirrors.archive(repo.ref.name, sha, submodules=modules, lfs=pins.lfs)
         tar = b"".join([piece async for piece in stream])
-        assert len(tar) <= pins.source_bytes + 64 * 1024
+        assert len(tar) <= pins.source_bytes + 12 * 1024  # its ends
         unpacking = Unpacking(io.BytesIO(tar), str(folder))
         for _ in unpacking:
             pass
@@ -126,6 +126,21 @@ async def test_b108_submodules_and_theirs_lie_in_their_places(place):
         assert found[f"{top}/run.sh"] == b"#!/bin/sh\n"
     assert found["a.txt"] == b"a"
     assert not pins.lfs
+
+
+async def test_b108_long_names_below_the_folder_of_a_submodule_are_counted(place):
+    lib, app = place.github.create_repo("acme/lib"), place.github.create_repo("acme/app")
+    names = [f"{'n' * 60}{number}" for number in range(40)]
+    lib_files = {
+        ".gitattributes": LFS,
+        **dict.fromkeys(names, "x"),
+        **{f"{name}.bin": keep(lib, b"") for name in names},
+    }
+    link = Link(place.commit(lib, lib_files, parent=False))
+    files = {".gitmodules": modules(("v" * 160, f"{place.github.git_url}/acme/lib")), "v" * 160: link}
+    sha = place.commit(app, files, parent=False)
+    pins = await place.pins(app, sha)
+    assert len(await place.unpacked(app, sha, pins)) == 82  # and what its archive has is no more than was counted
 
 
 async def test_a_submodule_is_fetched_once_and_asked_for_each_time(place):
