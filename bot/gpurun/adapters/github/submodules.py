@@ -9,10 +9,10 @@ from urllib.parse import quote
 from githubkit.exception import GitHubException
 
 from gpurun.adapters.github import answers, client
-from gpurun.adapters.github.errors import translate
+from gpurun.adapters.github.errors import is_refused
 from gpurun.adapters.github.permissions import SOURCE_PERMISSIONS
 from gpurun.adapters.github.tokens import InstallationToken, Tokens
-from gpurun.domain.errors import ForgeRefused, PinNotFound
+from gpurun.domain.errors import PinNotFound
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.ids import RepoName
 from gpurun.domain.quantity import quoted
@@ -54,7 +54,7 @@ class SubmodulePlaces:
             try:
                 token, found = await self.tokens.named(repo.installation_id, name, permissions=SOURCE_PERMISSIONS)
             except GitHubException as exc:
-                if not _is_refused(exc, NOT_INSTALLED, now=now):
+                if not is_refused(exc, NOT_INSTALLED, now=now):
                     raise
             else:
                 if found.private and not await _may_read(calls, name, reader, now=now):
@@ -77,12 +77,7 @@ async def _may_read(calls: client.Calls, name: RepoName, reader: str, *, now: da
     try:
         found = await calls.get(path, answers.CollaboratorPermission)
     except GitHubException as exc:
-        if not _is_refused(exc, 404, now=now):
+        if not is_refused(exc, 404, now=now):
             raise
         return False
     return found.user is not None and found.user.permissions.pull
-
-
-def _is_refused(exc: GitHubException, status: int, *, now: datetime) -> bool:
-    error = translate(exc, now=now)
-    return isinstance(error, ForgeRefused) and error.status == status
