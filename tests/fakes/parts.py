@@ -69,6 +69,7 @@ class FakeGit:
         skip: Collection[Extra] = (),
         get: Collection[Extra] = (),
         merge_of: CommitSha | None = None,
+        at: str = "",
     ) -> Fetched:
         _raise_next(self.errors)
         try:

@@ -77,7 +77,7 @@ async def fetch_submodule(
     url = ModuleUrl(source.url)
     found = await edges.call(
         failpoints.RUN_SUBMODULE_FETCH,
-        lambda: services.git.fetch(source, url, link.commit, skip=skip, get=get),
+        lambda: services.git.fetch(source, url, link.commit, skip=skip, get=get, at=link.path),
         timeout_s=FETCH_TIMEOUT_S,
     )
     return source.url, found

@@ -28,9 +28,11 @@ class Git(Protocol):
         skip: Collection[Extra] = (),
         get: Collection[Extra] = (),
         merge_of: CommitSha | None = None,
+        at: str = "",
     ) -> Fetched:
         """The exact commit is in the mirror afterwards. Idempotent. With `merge_of` it must be a merge of that commit.
 
+        `at`: the folder of the run's source where it will lie, whose name counts for every file of it.
         What the commit points to is not fetched, but listed as far as it is in `get`. Raises: PinNotFound (the remote
         has no such commit, or it points to something that is neither in `get` nor in `skip`), SourceUnavailable.
         """
