@@ -20,8 +20,9 @@ SILENCE_S = 30.0
 """A connection that moves no byte for so long while an answer is due is broken."""
 
 MAX_HEAD = 64 * 1024
-MAX_BODY = 4 * 1024 * 1024
-"""Of an answer without a sink."""
+MAX_BODY = 8 * 1024 * 1024
+"""Of an answer without a sink. The largest is that to a claim: masks of 2 MiB, names and hashes of model files of
+3 MiB, the values of secrets, and the texts of a file of 64 KiB."""
 
 _READ_SIZE = 256 * 1024
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from gpurun.adapters.local.checkout import ENV_FILE
 from gpurun.cli.envfile import given_secrets
 from gpurun.cli.lock import Place
+from gpurun.cli.the_file import top_above
 from gpurun.domain.ids import ImageTag
 from gpurun.domain.image import RegistryLogin
 
@@ -19,14 +18,9 @@ def login_for(place: Place, image: ImageTag) -> RegistryLogin | None:
     for name, job in place.config.jobs.items():
         if job.image != image or job.registry is None:
             continue
-        file = _top(place.file.resolve().parent) / ENV_FILE
+        file = top_above(place.file.resolve().parent) / ENV_FILE
         password = job.registry.password
         given = given_secrets(name, (), file, must_exist=False, optional=(password,))
         if password in given.values:
             return RegistryLogin(username=job.registry.username, password=given.values[password])
     return None
-
-
-def _top(folder: Path) -> Path:
-    """Of the checkout; the folder itself when it is in none."""
-    return next((one for one in (folder, *folder.parents) if (one / ".git").exists()), folder)

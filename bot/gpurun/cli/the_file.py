@@ -41,7 +41,7 @@ def file_on_disk(typed: str | None, start: Path | None = None) -> FileOnDisk:
     except OSError:  # the folder was deleted under us
         return FileOnDisk("", Path(CONFIG_NAME))
     here = cwd if start is None else (cwd / start).resolve()
-    top = _top(here)
+    top = top_above(here)
     folder = _nearest(here, top) if typed is None else named_folder(typed)
     return FileOnDisk(folder, Path(os.path.relpath(top / config_path(folder), cwd)))
 
@@ -52,10 +52,11 @@ def top_of(start: Path | None) -> Path:
         cwd = Path.cwd()
     except OSError:
         return Path()
-    return _top(cwd if start is None else (cwd / start).resolve())
+    return top_above(cwd if start is None else (cwd / start).resolve())
 
 
-def _top(here: Path) -> Path:
+def top_above(here: Path) -> Path:
+    """The top of the checkout that has this absolute folder; the folder itself when none has."""
     # a file in worktrees; git itself is not asked, starting it takes longer
     return next((one for one in (here, *here.parents) if (one / ".git").exists()), here)
 

@@ -35,7 +35,7 @@ from gpurun.flow.planning import (
 )
 from gpurun.flow.services import CALL_TIMEOUT_S, MOVES, EngineServices, engine_audit
 from gpurun.flow.worker import go_on
-from gpurun.plan.load import resources_line
+from gpurun.plan.lines import resources_line
 from gpurun.plan.policy import providers_of
 from gpurun.ports.provider import Prepares, Provider, SaysWhyNot
 from gpurun.ports.store import Kind, Lease, Tx

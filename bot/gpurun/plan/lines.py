@@ -1,4 +1,4 @@
-"""Where in `.gpurun.yml` stands what only the hub could find wrong."""
+"""Where in `.gpurun.yml` stands what only the hub or a provider could find wrong."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from gpurun.domain.errors import ConfigError, NothingIncluded
 from gpurun.domain.ids import JobName
 from gpurun.domain.plan import ModelSpec
 from gpurun.plan.load import tree
-from gpurun.plan.nodes import Items, Node, Table, Text
+from gpurun.plan.nodes import Items, Node, Table, Text, value_of
 
 _KEYS = ("include", "exclude")
 
 
 def at_include(error: NothingIncluded, spec: ModelSpec, file: str | bytes | None, job: JobName) -> ConfigError:
     """The error at the patterns of that model. The file is a good one that has the job."""
-    at = _patterns(spec, _entries(tree(file), job, f"{spec.kind}s"))
+    models = _entry(tree(file), job, f"{spec.kind}s")
+    at = _patterns(spec, models and models[1])
     return ConfigError(
         error.message,
         line=at.line if at else 1,
@@ -22,9 +23,16 @@ def at_include(error: NothingIncluded, spec: ModelSpec, file: str | bytes | None
     )
 
 
-def _entries(root: Table, job: JobName, name: str) -> Node | None:
-    for keys in (_value(_value(root, "jobs"), job), _value(root, "defaults")):
-        found = _value(keys, name)
+def resources_line(file: str | bytes | None, job: str) -> int:
+    """Where the job's `resources` stand, or those of `defaults`; 0 when neither has any. The file is a good one."""
+    found = _entry(tree(file), job, "resources")
+    return found[0].line if found is not None else 0
+
+
+def _entry(root: Table, job: str, name: str) -> tuple[Text, Node] | None:
+    """Key and value of the job, or else of `defaults`."""
+    for keys in (value_of(value_of(root, "jobs"), job), value_of(root, "defaults")):
+        found = keys.find(name) if isinstance(keys, Table) else None
         if found is not None:
             return found
     return None
@@ -41,11 +49,6 @@ def _patterns(spec: ModelSpec, models: Node | None) -> Text | None:
 
 
 def _texts(node: Node, key: str) -> tuple[str, ...]:
-    value = _value(node, key)
+    value = value_of(node, key)
     items = value.items if isinstance(value, Items) else [value]
     return tuple(item.value for item in items if isinstance(item, Text))
-
-
-def _value(node: Node | None, key: str) -> Node | None:
-    found = node.find(key) if isinstance(node, Table) else None
-    return found and found[1]

@@ -14,7 +14,7 @@ from gpurun.domain.errors import ConfigError
 from gpurun.domain.ids import JobName
 from gpurun.domain.project import REFERENCE_URL
 from gpurun.plan.faults import Fault, fault_at, in_order, whole_sentence
-from gpurun.plan.nodes import Items, Node, Table, Text, read_all
+from gpurun.plan.nodes import Items, Node, Table, Text, read_all, value_of
 from gpurun.plan.read import Reader
 from gpurun.plan.source import quote, readable
 
@@ -85,22 +85,6 @@ def explain(error: ConfigError, file: str | bytes | None) -> str:
 def tree(file: str | bytes | None) -> Table:
     """The file with its positions, whatever its keys. Raises ConfigError when it cannot be read."""
     return _root(file)
-
-
-def resources_line(file: str | bytes | None, job: str) -> int:
-    """Where the job's `resources` stand, or those of `defaults`; 0 when neither has any. The file is a good one."""
-    root = _root(file)
-    jobs = _value(root, "jobs")
-    for keys in (_value(jobs, job), _value(root, "defaults")):
-        found = keys.find("resources") if isinstance(keys, Table) else None
-        if found is not None:
-            return found[0].line
-    return 0
-
-
-def _value(table: Node | None, name: str) -> Node | None:
-    found = table.find(name) if isinstance(table, Table) else None
-    return found and found[1]
 
 
 def job_names(config: Config) -> tuple[str, ...]:
@@ -187,7 +171,7 @@ def _size(node: Node) -> int:
 
 def _merged_jobs(file: File, root: Table, reader: Reader) -> dict[JobName, Job]:
     """`defaults` under each job. Values are those that were read; what is new is which of them stand together."""
-    table = _value(root, "jobs")
+    table = value_of(root, "jobs")
     assert isinstance(table, Table)
     jobs = {}
     for (key, node), (name, own) in zip(table.entries, file.jobs.items(), strict=True):

@@ -78,6 +78,12 @@ class Table(NamedTuple):
 Node = Text | Items | Table
 
 
+def value_of(node: Node | None, name: str) -> Node | None:
+    """What stands behind that key; None where there is no such key, or nothing that has keys."""
+    found = node.find(name) if isinstance(node, Table) else None
+    return found and found[1]
+
+
 class Read(NamedTuple):
     """A document, as far as it could be read."""
 

@@ -23,7 +23,7 @@ from gpurun.domain.source import (
 from gpurun.plan.lock import lock_upgraded, pinned, with_day
 
 MAX_LISTED_BYTES = 3 * 1024 * 1024
-"""Names and hashes of all model files of a job: a plan is one row, and the agent takes 4 MiB at a time."""
+"""Names and hashes of all model files of a job: a plan is one row, and the agent reads no answer of more than 8 MiB."""
 FETCHED_AT_ONCE = 4
 """Submodules."""
 GIB = 1024**3

@@ -24,7 +24,7 @@ MIN_FORM_BYTES = 6
 MAX_PARTS = 1000
 """Lines and JSON strings of one value that are secrets of their own; what follows is masked as part of it only."""
 MAX_TOLD_BYTES = 2 * 1024 * 1024
-"""Of all forms of all secrets of a job, as an agent is told them. It reads no answer of more than 4 MiB
+"""Of all forms of all secrets of a job, as an agent is told them. It reads no answer of more than 8 MiB
 (`gpurun_agent.wire`), and the answer to its claim holds the values, variables and models too."""
 
 _USERS = ("x", "x-access-token")

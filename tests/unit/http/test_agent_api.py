@@ -15,14 +15,18 @@ from gpurun.adapters.store.attempts import AttemptTable
 from gpurun.domain.errors import PinNotFound, SourceUnavailable
 from gpurun.domain.offer import DiskUse
 from gpurun.domain.run import AttemptState, Phase, Result, ResultKind
-from gpurun.domain.secret import GivenSecret
+from gpurun.domain.secret import MAX_SECRET_BYTES, GivenSecret
 from gpurun.http.agent_files import artifact_path
 from gpurun.http.asgi import Refusal
 from gpurun.http.callers import SCOPE_ATTEMPT
 from gpurun.http.server import build_app
 from gpurun.http.spec import build_spec
+from gpurun.plan.resolve import _HASHES_BYTES, MAX_LISTED_BYTES
+from gpurun.plan.source import MAX_BYTES as MAX_CONFIG_BYTES
 from gpurun.run import tokens
+from gpurun.telemetry.forms import MAX_TOLD_BYTES
 from gpurun_agent import protocol
+from gpurun_agent.wire import MAX_BODY
 from tests.unit.http.world import (
     ATTEMPT_ID,
     CONFIG,
@@ -80,6 +84,21 @@ def test_spec_says_the_whole_plan():
         ("file", f"0\0002\0{CONFIG.sha256}\0e2\0config.json"),
         ("artifact", "out/*.json"),
     ]
+
+
+def test_an_agent_reads_the_largest_spec():
+    path = "weights/model-00001-of-{:05}.safetensors"
+    one = len(path.format(0)) + _HASHES_BYTES
+    files = tuple(replace(FILE, path=path.format(number), etag="e" * 64) for number in range(MAX_LISTED_BYTES // one))
+    masks = [b"%012d" % number for number in range(MAX_TOLD_BYTES // len(protocol.encode([("mask", "0" * 12)])))]
+    texts = (("A", "x" * MAX_CONFIG_BYTES),)
+    plan = replace(PLAN, models=(replace(PLAN.models[0], files=files),), env=texts)
+    values = [GivenSecret(name=f"S{number}", value=SecretStr("v" * MAX_SECRET_BYTES)) for number in range(10)]
+    spec = build_spec(
+        plan, an_attempt(), token=SecretStr("run-token"), cancel=False, log_quota_bytes=9,
+        secrets=values, needles=masks, masks_version=1,
+    )  # fmt: skip
+    assert 4 * 1024 * 1024 < len(spec) < MAX_BODY
 
 
 async def test_a_whole_conversation(world, clock):

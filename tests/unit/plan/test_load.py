@@ -15,7 +15,8 @@ from gpurun.domain.errors import ConfigError, NotInThisVersion
 from gpurun.domain.forge import Extra
 from gpurun.domain.plan import Resources
 from gpurun.plan.faults import MAX_FAULTS
-from gpurun.plan.load import check, explain, job_names, load, policy_of, resources_line
+from gpurun.plan.lines import resources_line
+from gpurun.plan.load import check, explain, job_names, load, policy_of
 from gpurun.plan.nodes import Table, Text, read_nodes
 from gpurun.plan.source import MAX_BYTES
 from tests.hostile_files import FILES

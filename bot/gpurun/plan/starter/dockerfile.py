@@ -116,7 +116,7 @@ def _instructions(text: str) -> Iterator[tuple[int, str, str]]:
     """Line, name in capitals, rest; continued lines together."""
     start, so_far = 0, ""
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
-        if line.lstrip().startswith("#"):
+        if line.lstrip().startswith("#") or (so_far and not line.strip()):  # Docker passes over both
             continue
         start = start if so_far else number
         stripped = line.rstrip()
@@ -187,7 +187,7 @@ def _names(rest: str) -> Iterator[str]:
         words = shlex.split(rest)
     except ValueError:
         return
-    named = words if "=" in words[0] else words[:1]
+    named = words if "=" in "".join(words[:1]) else words[:1]
     yield from (name for word in named if re.fullmatch(r"[A-Za-z_]\w*", name := word.partition("=")[0], re.ASCII))
 
 

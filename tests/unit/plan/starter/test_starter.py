@@ -231,6 +231,16 @@ def test_what_the_image_of_the_dockerfile_sets_is_told_to_be_lost():
     assert "under `env:` what it needs" in told(files)
 
 
+@pytest.mark.parametrize(
+    "orders", ["ENV \\\n\nENV SEED=7", "ENV \\\n\nSEED=7", 'ENV ""\nENV SEED=7', "ENV \\\n# why\n  SEED=7"]
+)
+def test_an_order_that_goes_on_behind_an_empty_line(orders):
+    files = {"Dockerfile": f"FROM python:3.12\n{orders}\n", "demo.py": ""}
+    told(files)  # of any text: nothing is raised
+    if "ENV SEED" not in orders:
+        assert "SEED in the image" in told(files)
+
+
 def test_nothing_gets_a_job_that_fails_and_says_so():
     job = smoke({})
     assert subprocess.run(["sh", "-c", job.run], capture_output=True, check=False).returncode == 1
