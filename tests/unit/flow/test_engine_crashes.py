@@ -99,6 +99,7 @@ async def lead_past(world, name):
             world.git.trees |= {MERGE: TREE, MODULE: TREE}
             world.git.links = {MERGE: (VENDOR,)}
             world.git.n_lfs = {MERGE: 1}
+            world.git.parents = {MERGE: (MERGEABLE.base_sha, SHA)}
         case [_, "login"]:
             world.vault = GivenVault({"REGISTRY_TOKEN": SecretStr("s3cret-of-the-registry")}, MemorySecrets())
             world.restart()
