@@ -22,7 +22,7 @@ from gpurun.adapters.hub import ranges as ranges_module
 from gpurun.domain.errors import HubUnavailable, PinNotFound
 from gpurun.domain.ids import Revision
 from gpurun.domain.plan import ModelPin, ModelSpec
-from tests.fakes.hub.state import pointer_of
+from tests.fakes.lfs import pointer_of
 
 ID = "acme/tiny"
 NAME = "weights.safetensors"
