@@ -94,7 +94,7 @@ async def test_a_tag_that_did_not_move_is_not_told(world):
     assert (await world.expect(Verdict.PASSED, "exit")).notes == ()
 
 
-async def test_a_digest_that_was_deleted(world):
+async def test_b102_a_digest_that_was_deleted_is_told(world):
     world.images.known = set()
     told = await refusal(world)
     assert told == f"The registry has no {IMAGE}. It was there on 2026-11-01, when `.gpurun.lock` pinned it. {UPGRADE}"
