@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from pydantic import SecretStr
+
 from gpurun.domain.forge import Extra, GitSource
 from gpurun.domain.ids import CommitSha, ImageRef, RepoName, Revision
 from gpurun.domain.image import RegistryLogin, SeenImage
@@ -156,6 +158,15 @@ class Hub(Protocol):
     async def tidy(self, over: Collection[str] = ()) -> None:
         """Lets those attempts go. Then removes leftovers, and what the cache has too much of: the least recently used
         first, and nothing that somebody uses.
+        """
+        ...
+
+    async def signed_url(self, pin: ModelPin, file: ModelFile) -> SecretStr | None:
+        """Where whoever has this address gets the file's bytes for a short time, unverified and without a token.
+
+        None when the hub gives such files only itself, or the bot has the bytes already.
+
+        Raises: PinNotFound, HubUnavailable.
         """
         ...
 
