@@ -185,7 +185,9 @@ def _default_image(packages: Packages) -> Line:
     if packages.conda and not packages.requirements:
         return Line(value=images.MINIFORGE, because=(f"`{packages.conda}` is for conda.",))
     if torch is not None and not packages.cpu_only:
-        return Line(value=images.pytorch(packages.find("torch")), because=(f"{_asks(torch)}; this image has torch.",))
+        image = images.pytorch(packages.find("torch"))
+        has = image.rpartition(":")[2].partition("-")[0]
+        return Line(value=image, because=(f"{_asks(packages.find('torch') or torch)}; this image has torch {has}.",))
     if tensorflow is not None:
         return Line(value=images.tensorflow(tensorflow), because=(f"{_asks(tensorflow)}; this image has it.",))
     because = (f"`{packages.python_where}` asks for Python {packages.python}.",) if packages.python else ()
@@ -245,8 +247,9 @@ def _setup(
 
 def _wanted(packages: Packages) -> list[str]:
     """What only code asks for, each once; the image has the largest already."""
-    named = {one.name: one for one in reversed(packages.asked) if one.name not in _IMAGE_HAS}
-    return [f"{name}=={named[name].version}" if named[name].version else name for name in sorted(named)]
+    named = packages.by_name()
+    wanted = sorted(named.keys() - _IMAGE_HAS)
+    return [f"{name}=={named[name].version}" if named[name].version else name for name in wanted]
 
 
 def _apt(packages: Packages, dockerfile: Dockerfile | None, image: str) -> tuple[str, ...]:

@@ -267,6 +267,31 @@ def test_torch_without_cuda_asks_for_no_gpu():
     assert "uvicorn main:app" in job.run
 
 
+@pytest.mark.parametrize(
+    ("files", "image", "said"),
+    [
+        (
+            {"requirements.txt": "torch==2.3.1\n", "pyproject.toml": '[project]\nname="a"\ndependencies=["torch"]\n'},
+            "2.3.1-cuda12.1-cudnn8-runtime",
+            "`requirements.txt` asks for torch 2.3.1; this image has torch 2.3.1.",
+        ),
+        (
+            {"requirements.txt": "torch\n", "pyproject.toml": '[project]\nname="a"\ndependencies=["torch==2.4.0"]\n'},
+            "2.4.1-cuda12.4-cudnn9-runtime",
+            "`pyproject.toml` asks for torch 2.4.0; this image has torch 2.4.1.",
+        ),
+        (
+            {"requirements.txt": "transformers\n", "pyproject.toml": '[project]\nname="a"\ndependencies=["torch"]\n'},
+            "2.6.0-cuda12.4-cudnn9-runtime",
+            "`pyproject.toml` asks for torch; this image has torch 2.6.0.",
+        ),
+    ],
+)
+def test_a_fixed_version_counts_more_than_a_plain_name(files, image, said):
+    assert smoke(files).image == f"docker.io/pytorch/pytorch:{image}"
+    assert said in whole_file(guess(facts_of(files)))
+
+
 def test_conda():
     job = smoke(CONDA)
     assert job.setup == "conda env update -n base -f environment.yml"
