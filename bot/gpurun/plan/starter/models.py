@@ -8,13 +8,12 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+from gpurun.domain.config_values import MODEL_REVISION
 from gpurun.domain.quantity import quoted
 from gpurun.plan.starter.python_source import constants, dotted, imports, modules, parsed
 from gpurun.plan.starter.secrets import FoundSecret, secrets_in_code
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
-_BRANCH = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.)){0,94}[A-Za-z0-9]")
-_PART_OF_AN_ID = re.compile(r"[0-9A-Fa-f]{7,}")
 _HEX40 = re.compile(r"[0-9a-f]{40}")
 _NAMES_A_MODEL = re.compile(
     r"from_pretrained|snapshot_download|hf_hub_download|pipeline|LLM|EngineArgs|SentenceTransformer|CrossEncoder"
@@ -56,6 +55,8 @@ class FoundModel:
     """As the code has it; empty when it asks for none."""
     where: str
     """`app.py:12`."""
+    lost_revision: str = ""
+    """What the code asks for there instead, when that is nothing that could be pinned: `args.revision`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +167,8 @@ def _found(
         elif name.split("/")[0].lower() in _FOLDERS:
             yield Untold(where=where, call=f"{call.name}({quoted(name)})", why="it looks like a folder")
         else:
-            yield FoundModel(id=name, revision=_revision(call.revision, texts), where=where)
+            revision, lost = _revision(call.revision, texts)
+            yield FoundModel(id=name, revision=revision, where=where, lost_revision=lost)
 
 
 _OTHERWISE = {
@@ -227,11 +229,17 @@ def _text(node: ast.expr | None, texts: dict[str, str]) -> str | None:
             return None
 
 
-def _revision(node: ast.expr | None, texts: dict[str, str]) -> str:
-    text = _text(node, texts) or ""
-    if _HEX40.fullmatch(text):
-        return text
-    return text if _BRANCH.fullmatch(text) and not _PART_OF_AN_ID.fullmatch(text) else ""
+def _revision(node: ast.expr | None, texts: dict[str, str]) -> tuple[str, str]:
+    """What a file may say of it, and else what stands there."""
+    if node is None or (isinstance(node, ast.Constant) and node.value is None):
+        return "", ""
+    text = _text(node, texts)
+    if text is None:
+        return "", _shown(node)
+    try:
+        return MODEL_REVISION.read(text), ""
+    except ValueError:
+        return "", quoted(text)
 
 
 def is_pinned(model: FoundModel) -> bool:

@@ -77,6 +77,7 @@ def doubts(guess: Guess) -> tuple[str, ...]:
     if guess.other_models:
         others = ", ".join(f"{model.id} ({model.where})" for model in guess.other_models[:_SHOWN])
         told.append(f"models: those that the command does not seem to load stand in comments: {others}.")
+    told += [f"models: {one.where}{_lost(one)} instead of main." for one in guess.models if one.lost_revision]
     told += [f"models: {one.where} {one.call}: {one.why}." for one in guess.untold[:_SHOWN]]
     return tuple(map(_plain, told))
 
@@ -135,10 +136,10 @@ def _models(guess: Guess) -> Iterator[str]:
         yield from _comment(("`gpurun lock` pins a branch to a commit." if moving else "",))
         yield "models:"
         for model in guess.models:
-            yield f"  - {_model(model)}  # {_plain(model.where)}"
+            yield f"  - {_model(model)}  # {_plain(model.where)}{_lost(model)}"
     if guess.other_models:
         yield from _comment(("Named elsewhere in the code; add what the command loads:",))
-        yield from (f"#   - {_model(model)}  # {_plain(model.where)}" for model in guess.other_models[:_SHOWN])
+        yield from (f"#   - {_model(model)}  # {_plain(model.where)}{_lost(model)}" for model in guess.other_models[:_SHOWN])
         yield from _more(len(guess.other_models))
     if guess.untold:
         yield from _comment(
@@ -163,6 +164,11 @@ def _more(count: int) -> Iterator[str]:
 
 def _model(model: FoundModel) -> str:
     return f"{{id: {quoted(model.id)}, revision: {quoted(model.revision or 'main')}}}"
+
+
+def _lost(model: FoundModel) -> str:
+    """Why another revision stands here than there."""
+    return f" asks for revision={_plain(model.lost_revision)}; write it here" if model.lost_revision else ""
 
 
 def _comment(sentences: Iterable[str]) -> Iterator[str]:

@@ -318,7 +318,8 @@ def test_a_job_gets_the_models_that_its_command_reaches():
         ('M.from_pretrained(f"{a}/b")', [], "not written"),
         ('snapshot_download(repo_id="a/b", revision="v1.0")', ["a/b@v1.0"], ""),
         ('snapshot_download("a/b", repo_type="dataset")', [], "data sets"),
-        ('hf_hub_download("a/b", "x.gguf", revision="0123abcd")', ["a/b"], ""),
+        ('hf_hub_download("a/b", "x.gguf", revision="0123ABCD")', ["a/b@0123abcd"], ""),
+        ('X = "refs/pr/3"\nsnapshot_download("a/b", revision=X)', ["a/b@refs/pr/3"], ""),
         ('pipeline("text-generation", model="a/b")', ["a/b"], ""),
         ("redis.pipeline()\npipeline(x)\npipeline()", [], ""),
         ('vllm.LLM(model="a/b")', ["a/b"], ""),
@@ -334,6 +335,18 @@ def test_models_of_calls(code, models, why):
     assert [f"{one.id}@{one.revision}" if one.revision else one.id for one in found.models] == models
     assert why in "\n".join(doubts(found))
     assert bool(found.untold) is bool(why)
+
+
+@pytest.mark.parametrize(
+    ("written", "lost"),
+    [("args.rev", "args.rev"), ("'a b'", "'a b'"), ("f(1)", "…"), ("'a..b'", "'a..b'"), ("None", ""), ("'main'", "")],
+)
+def test_a_revision_that_cannot_be_taken_over_is_told(written, lost):
+    files = {"demo.py": f"M.from_pretrained('a/b', revision={written})"}
+    whole = whole_file(guess(facts_of(files)))
+    line = "      - {id: a/b, revision: main}  # demo.py:1"
+    assert (f"{line} asks for revision={lost}; write it here\n" if lost else f"{line}\n") in whole
+    assert (f"models: demo.py:1 asks for revision={lost}; write it here instead of main." in told(files)) is bool(lost)
 
 
 def test_a_folder_of_the_repository_is_no_model():
