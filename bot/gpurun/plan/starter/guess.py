@@ -10,6 +10,7 @@ from gpurun.domain.repository import RepoFacts
 from gpurun.plan.starter import images
 from gpurun.plan.starter.commands import Command, command_of, may_hold_a_secret
 from gpurun.plan.starter.dockerfile import Dockerfile, pip_words, read_dockerfile
+from gpurun.plan.starter.mains import files_of_module
 from gpurun.plan.starter.models import FoundModel, Source, Untold, folders_of, models_in, models_in_words, read_source
 from gpurun.plan.starter.packages import Package, Packages, from_imports, from_words, read_packages
 from gpurun.plan.starter.python_source import notebook_code
@@ -316,6 +317,9 @@ def _reached(command: Command, sources: Mapping[str, Source]) -> frozenset[str]:
         todo = [path for path in sources if re.search(r"(?:^|/)(?:tests?/|test_|conftest)|_test\.py$", path)]
     else:
         todo = [path for path in sources if re.search(rf"(?:^|\s|'){re.escape(path)}(?:$|\s|')", command.text)]
+        named = re.findall(r"python3? -m ([\w.]+)", command.text)
+        todo += [path for name in named for path in files_of_module(name, sources.keys())]
+        todo += [command.starts] if command.starts in sources else []
     reached: set[str] = set()
     while todo:
         path = todo.pop()
@@ -328,8 +332,9 @@ def _reached(command: Command, sources: Mapping[str, Source]) -> frozenset[str]:
 
 def _files(module: str, importer: str, sources: Mapping[str, Source]) -> Iterator[str]:
     inside = module.replace(".", "/")
-    beside = importer.rpartition("/")[0]
-    for place in {"", "src/", f"{beside}/" if beside else ""}:
+    above = importer.split("/")[:-1]
+    beside = ["/".join([*above[:count], ""]) for count in range(1, len(above) + 1)]
+    for place in dict.fromkeys(["", "src/", *beside]):
         for path in (f"{place}{inside}.py", f"{place}{inside}/__init__.py"):
             if path in sources:
                 yield path

@@ -176,12 +176,76 @@ SCRIPT = {"scripts/generate.py": "import torch\n", "demo.py": "print(1)\n"}
             "`Dockerfile:4`.",
         ),
         ('ENTRYPOINT ["python"]\nCMD ["/app/other.py"]', "python3 demo.py", "`demo.py`"),
+        (
+            'ENTRYPOINT ["python"]\nCMD ["/app/other.py", "-v"]',
+            "python3 demo.py",
+            "The command of `Dockerfile:3` was not taken: python /app/other.py -v",
+        ),
+        (
+            'ENTRYPOINT ["python3","-m"]\nCMD ["scripts.generate","--prompt","x"]',
+            "python3 -m scripts.generate --prompt x",
+            "lines 2 and 3, joined.",
+        ),
     ],
 )
 def test_entrypoint_and_cmd_are_joined_as_docker_joins_them(orders, run, source):
     files = {**SCRIPT, "Dockerfile": f"FROM docker.io/library/python:3.12 AS base\n{orders}\n"}
     assert smoke(files).run == run
     assert source in told(files)
+
+
+def test_the_module_of_a_joined_command_is_looked_into():
+    model = 'M.from_pretrained("a/b")\n'
+    files = {
+        "src/generate.py": model,
+        "other.py": 'M.from_pretrained("c/d")\n',
+        "Dockerfile": 'FROM python:3.12\nENTRYPOINT ["python3","-m"]\nCMD ["src.generate"]\n',
+    }
+    assert [one.id for one in smoke(files).models] == ["a/b"]
+
+
+GUARD = 'from transformers import AutoModel\n\nif __name__ == "__main__":\n    AutoModel.from_pretrained("a/b")\n'
+PROJECT = '[project]\nname = "x"\nversion = "1"\n'
+
+
+@pytest.mark.parametrize(
+    ("files", "folder", "run"),
+    [
+        ({"packages/asr/transcribe.py": GUARD}, "", "python3 packages/asr/transcribe.py"),
+        ({"packages/tts/pyproject.toml": PROJECT, "packages/tts/tts/__main__.py": GUARD}, "packages/tts", "python3 -m tts"),
+        ({"pk/__init__.py": "", "pk/__main__.py": GUARD}, "", "python3 -m pk"),
+        ({"foo/bar.py": GUARD.replace('"__main__"', "'__main__'")}, "", "python3 foo/bar.py"),
+        ({"foo/__init__.py": "", "foo/bar.py": GUARD}, "", "python3 -m foo.bar"),
+        ({"pyproject.toml": PROJECT, "x/__init__.py": "", "x/__main__.py": GUARD}, "", "python3 -m x"),
+        ({"pyproject.toml": PROJECT, "src/x/__init__.py": "", "src/x/__main__.py": GUARD}, "", "python3 -m x"),
+        ({"src/x/__init__.py": "", "src/x/deep/__init__.py": "", "src/x/deep/m.py": GUARD}, "",
+         "PYTHONPATH=src python3 -m x.deep.m"),
+        ({"pyproject.toml": PROJECT, "x/__init__.py": "", "x/y.py": ""}, "", 'python3 -c "import x"'),
+        ({"odd-name/__main__.py": GUARD}, "", "python3 odd-name/__main__.py"),
+    ],
+)  # fmt: skip
+def test_what_is_made_to_be_run_is_run(files, folder, run):
+    found = guess(facts_of(files))
+    assert (found.folder, smoke(files).run) == (folder, run)
+    if "import x" not in run:
+        assert [one.id for one in found.models] == ["a/b"]
+
+
+def test_of_several_that_can_be_run_the_likeliest_is_and_the_others_are_named():
+    files = {
+        "tools/a.py": GUARD,
+        "lib/convert.py": GUARD,
+        "lib/__main__.py": GUARD,
+        "deep/down/infer.py": GUARD,
+        "tests/helper.py": GUARD,
+    }
+    assert smoke(files).run == "python3 deep/down/infer.py"
+    assert (
+        "run: There are others that can be run: `python3 -m lib`, `python3 lib/convert.py`, `python3 tests/helper.py`, "
+        "`python3 tools/a.py`."
+    ) in told(files)
+    needs = {"lib/convert.py": GUARD + "p.add_argument('--to', required=True)\n"}
+    assert smoke(needs).run == "python3 lib/convert.py --help"
 
 
 READS = """\
@@ -381,13 +445,13 @@ def test_six_lines_for_a_plain_repository():
 NAMES = st.sampled_from(
     ["Dockerfile", "sub/Dockerfile", "requirements.txt", "requirements-dev.txt", "pyproject.toml", "setup.py", "app.py",
      "main.py", "a b/demo.py", "tests/test_x.py", "README.md", ".env.example", "packages.txt", "environment.yml", "x.ipynb", "ü/n.ipynb",
-     ".python-version", "pkg/__init__.py", "src/pkg/__init__.py"]
+     ".python-version", "pkg/__init__.py", "pkg/__main__.py", "a b/c.py", "lib/d.py", "src/pkg/__init__.py"]
 )  # fmt: skip
 PIECES = st.sampled_from(
     ["FROM ", "python:3.12", "nvidia/cuda:12", "a:b:c", "python:3:4", "Python", "AS x\n", "CMD ", '["a", "b: c # d"]\n', "RUN pip install ", "x==1\n",
      "ENTRYPOINT ", "python3 app.py\n", "\\\n", "ARG A=1\n", "$A", "torch==2.1.0\n", "vllm", "\n", " ", "'", '"', "# x", ": ",
      "[project]\n", 'name = "a"\n', "[project.scripts]\n", '"a: b" = "c"\n', 'requires-python = ">=3.9"\n', "dependencies = [",
-     '"torch"', "]\n", "import gradio\n", 'M.from_pretrained("', "org/model", '")\n', "launch(port=1)\n", "def f(",
+     '"torch"', "]\n", "import gradio\n", 'M.from_pretrained("', "org/model", '")\n', "launch(port=1)\n", "def f(", '\nif __name__ == "__main__":\n ',
      "revision=", 'os.getenv("A_TOKEN")\n', "ENV ", "B_KEY=1\n", "no", "null", "1e5", "0x10", "{", "}", "- ", "&a", "*a", "!t", "%", "@", "\t", "\u2028", "\x00", "\ud800",
      "é", "😀", '{"cells": [{"cell_type": "code", "source": ["!pip install ', '"]}]}', "app_file: x.py\n", "||", "&&", ";"]
 )  # fmt: skip
