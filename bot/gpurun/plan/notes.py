@@ -9,6 +9,7 @@ from gpurun.domain.config import Config, PolicyKeys
 from gpurun.domain.errors import NotByPolicy
 from gpurun.plan.load import tree
 from gpurun.plan.nodes import Table, Text
+from gpurun.plan.placeholder import PLACEHOLDER
 from gpurun.plan.source import readable
 
 _SHELL_KEYS = ("setup", "run")
@@ -18,6 +19,9 @@ _COMMENT = re.compile(r"[ \t]+#")
 def notes(config: Config, file: str | bytes) -> Iterator[str]:
     """Each to stand behind the name of the file that gave this config: `: …`, or `:<line>: …`."""
     yield from _refused_by_itself(config)
+    for name, job in config.jobs.items():
+        if PLACEHOLDER in job.run:
+            yield f": the job {name} still runs the placeholder of `gpurun init`, which fails. Write its command."
     lines = readable(file).split("\n")
     if any(_may_be_cut(line) for line in lines):
         yield from _cut_off(tree(file), lines)

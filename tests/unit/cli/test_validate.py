@@ -8,6 +8,8 @@ import pytest
 
 from gpurun.cli.main import cli
 from gpurun.cli.validate import STDIN, validate_file
+from gpurun.domain.repository import RepoFacts
+from gpurun.plan.starter import guess, whole_file
 
 GOOD = f"version: 1\njobs:\n  smoke:\n    image: registry.example/app@sha256:{'a' * 64}\n    run: echo hi\n"
 TWO_FAULTS = GOOD + "    imag: x\n  other: {rnu: 1}\n"
@@ -111,6 +113,17 @@ def test_a_policy_that_lets_its_jobs_run_is_no_word(tmp_path, capsys):
     (tmp_path / "f.yml").write_text(GOOD + policy)
     assert validate_file(tmp_path / "f.yml") == 0
     assert capsys.readouterr().err == ""
+
+
+def test_what_init_left_to_be_written_is_noted(tmp_path, capsys):
+    (tmp_path / "f.yml").write_text(whole_file(guess(RepoFacts())))
+    assert validate_file(tmp_path / "f.yml") == 0
+    told = capsys.readouterr()
+    assert told.out == f"{tmp_path}/f.yml is fine. Jobs: smoke.\n"
+    assert told.err == (
+        f"{tmp_path}/f.yml: the job smoke still runs the placeholder of `gpurun init`, which fails. "
+        "Write its command.\n"
+    )
 
 
 @pytest.mark.parametrize(
