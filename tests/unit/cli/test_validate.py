@@ -144,3 +144,25 @@ def test_a_comment_that_ends_a_command_inside_a_quote_is_noted(tmp_path, capsys,
     told = capsys.readouterr().err
     assert told.startswith(f"{tmp_path}/f.yml:5: ` #` ends `run` here, inside a quote of the shell") == is_noted
     assert is_noted or told == ""
+
+
+@pytest.mark.parametrize(
+    ("run", "is_noted"),
+    [
+        ("echo a #1", True),
+        ("python x.py  #fast --all", True),
+        ("echo a # 1", False),
+        ("echo a ## 1", False),
+        ("echo a#1", False),
+        ("'echo a' #1", False),
+        ("|\n      echo a #1", False),
+        ("|  #1\n      echo a", False),
+    ],
+)
+def test_a_comment_that_looks_like_a_part_of_the_command_is_noted(tmp_path, capsys, run, is_noted):
+    (tmp_path / "f.yml").write_text(GOOD.replace("run: echo hi", f"run: {run}"))
+    assert validate_file(tmp_path / "f.yml") == 0
+    told = capsys.readouterr().err
+    start = f"{tmp_path}/f.yml:5: ` #` ends `run` here, because YAML reads a comment, and so would the shell. If it"
+    assert told.startswith(start) == is_noted
+    assert is_noted or told == ""
