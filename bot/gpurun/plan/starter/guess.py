@@ -15,6 +15,7 @@ from gpurun.plan.starter.models import FoundModel, Source, Untold, folders_of, m
 from gpurun.plan.starter.packages import Package, Packages, from_imports, from_words, read_packages
 from gpurun.plan.starter.python_source import notebook_code
 from gpurun.plan.starter.secrets import FoundSecret, chosen, secrets_in_examples
+from gpurun.plan.starter.variables import Environment, environment, given_by
 
 _PROJECT = re.compile(
     r"(?:requirements[\w.-]*\.txt|pyproject\.toml|setup\.py|environment\.ya?ml|Dockerfile|[^/]+\.ipynb"
@@ -40,7 +41,6 @@ _OTHER_GPU = (
 _GPU_BASE = re.compile(r"cuda|nvidia|nvcr\.io|pytorch/pytorch|vllm|sglang|-gpu\b|rocm|unsloth")
 _IMAGE_HAS = frozenset({"torch", "vllm", "tensorflow"})
 _APT_FOR_PYTHON = re.compile(r"python|pip|sudo$|apt-utils$")
-_SHOWN = 10
 MAX_MODELS = 8
 """That the job gets; a first run should not load a dozen."""
 
@@ -71,7 +71,7 @@ class Guess:
     untold: tuple[Untold, ...]
     secrets: tuple[FoundSecret, ...]
     """Variables that look like credentials."""
-    lost: Line
+    env: Environment
     """What the image of the Dockerfile sets, and that of the job does not."""
     gpu: Line
     artifacts: str
@@ -82,7 +82,7 @@ def guess(facts: RepoFacts) -> Guess:
     folder, others = _folder(facts.paths)
     project = facts.inside(folder)
     dockerfile = _dockerfile(project)
-    sources = _read(project)
+    sources = _read(project, given_by(dockerfile))
     packages = _with_more(read_packages(project.texts, project.paths), project.texts, dockerfile, sources)
     command = command_of(project.paths, project.texts, packages, dockerfile)
     image = _image(packages, dockerfile)
@@ -99,7 +99,7 @@ def guess(facts: RepoFacts) -> Guess:
         other_models=other_models,
         untold=untold,
         secrets=_secrets(project, sources, command),
-        lost=_lost(dockerfile),
+        env=environment(dockerfile, _defaults(sources, command)),
         gpu=_gpu(packages, dockerfile),
         artifacts="out/**" if "--output-dir out" in command.text else "",
     )
@@ -150,10 +150,10 @@ def _of_notebooks(texts: Mapping[str, str]) -> Iterator[Package]:
             yield from from_words(pip_words(line.lstrip("!%")), path)
 
 
-def _read(project: RepoFacts) -> dict[str, Source]:
+def _read(project: RepoFacts, variables: Mapping[str, str]) -> dict[str, Source]:
     """Each file of Python, parsed once."""
     folders = folders_of(project.paths)
-    return {path: read_source(path, text, folders) for path, text in _sources(project.texts)}
+    return {path: read_source(path, text, folders, variables) for path, text in _sources(project.texts)}
 
 
 def _sources(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -294,13 +294,13 @@ def _secrets(project: RepoFacts, sources: Mapping[str, Source], command: Command
     return chosen((*in_code, *secrets_in_examples(project.texts, project.dotenv)))
 
 
-def _lost(dockerfile: Dockerfile | None) -> Line:
-    if dockerfile is None or not dockerfile.variables:
-        return Line()
-    where = f"`{dockerfile.path}:{dockerfile.variables_line}`"
-    names = ", ".join(dockerfile.variables[:_SHOWN])
-    why = f"{where} sets {names} in the image that it builds, and the job runs in another one: write under `env:` what "
-    return Line(value=names, because=(f"{why}it needs.",))
+def _defaults(sources: Mapping[str, Source], command: Command) -> dict[str, str]:
+    """What the code that the command reaches takes for variables that are not set."""
+    reached = _reached(command, sources) or sources.keys()
+    found: dict[str, str] = {}
+    for path in sources:
+        found = {**sources[path].defaults, **found} if path in reached else found
+    return found
 
 
 def _file(command: Command) -> tuple[str, ...]:

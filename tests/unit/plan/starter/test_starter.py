@@ -289,10 +289,75 @@ def test_examples_of_dotenv_give_names_and_no_values():
     assert "geheim" not in whole_file(found) + str(doubts(found)) + str(rows(found))
 
 
-def test_what_the_image_of_the_dockerfile_sets_is_told_to_be_lost():
-    files = {"Dockerfile": "FROM python:3.12\nENV HF_HOME=/cache SEED=7\nENV OLD value\n", "demo.py": ""}
-    assert "`Dockerfile:2` sets HF_HOME, SEED, OLD in the image that it builds" in told(files)
-    assert "under `env:` what it needs" in told(files)
+ASKS = 'import os\nfrom vllm import LLM\nLLM(model=os.environ.get("MODEL_ID", "a/code"))\n'
+
+
+@pytest.mark.parametrize(
+    ("code", "alone", "with_image"),
+    [
+        ('LLM(model=os.environ.get("X", "a/b"))', "a/b", "c/d"),
+        ('LLM(model=os.getenv("X", default="a/b"))', "a/b", "c/d"),
+        ('LLM(model=os.getenv("X") or "a/b")', "a/b", "c/d"),
+        ('ID = os.getenv("X", "a/b")\nLLM(model=ID)', "a/b", "c/d"),
+        ('B = "a/b"\nID = os.getenv("X", B)\nLLM(model=ID)', "a/b", "c/d"),
+        ('ID: str = os.environ["X"]\nLLM(model=ID)', "", "c/d"),
+        ('LLM(model=os.environ.get("X", f()))', "", "c/d"),
+        ('LLM(model=os.environ.get("X"))', "", "c/d"),
+        ('LLM(model=args.model or "a/b")', "", ""),
+        ('ID = os.getenv("X", "a/b")\nID = input()\nLLM(model=ID)', "", ""),
+    ],
+)
+def test_the_default_of_a_variable_is_the_name_of_a_model(code, alone, with_image):
+    for dockerfile, model in (("", alone), ("FROM python:3.12\nENV X=c/d\n", with_image)):
+        found = guess(facts_of({"demo.py": code, "Dockerfile": dockerfile}))
+        assert [one.id for one in found.models] == ([model] if model else [])
+        assert ("the name is not written there" in "\n".join(doubts(found))) == (not model)
+
+
+def test_what_the_image_of_the_dockerfile_sets_is_set_for_the_job():
+    order = 'ARG WHO=qwen\nENV MODEL_ID=$WHO/tiny \\\n    SEED=7\nENV TEXT one  two\nENV SEED="8" NO=null\n'
+    found = guess(facts_of({"Dockerfile": f"FROM python:3.12\n{order}", "demo.py": ASKS}))
+    assert [one.id for one in found.models] == ["qwen/tiny"]
+    for text, job in ((whole_file(found), "smoke"), (few_lines(found, "x"), "x")):
+        assert load(text).jobs[job].env == {"MODEL_ID": "qwen/tiny", "TEXT": "one two", "SEED": "8", "NO": "null"}
+    assert (
+        "    # From ENV of `Dockerfile:3`: the job does not run in the image that it builds.\n    env:\n"
+        in whole_file(found)
+    )
+    assert ("env", "MODEL_ID=qwen/tiny") in rows(found)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        "PYTHONPATH=src:/app", "DATA=/data", "MODEL_ID=$GIVEN", "API_KEY=abc", "wandb_api_key=abc", "PORT=80",
+        "GRADIO_SERVER_NAME=0.0.0.0", "X=hf_abcdefghijklmnopqrstuvwxyz012345", "LONG=" + "x" * 300, "X=${A:+b}",
+    ],
+)  # fmt: skip
+def test_what_is_of_the_image_or_a_credential_is_named_and_not_taken_over(order):
+    files = {"Dockerfile": f"FROM python:3.12\nENV {order}\n", "demo.py": ""}
+    name, _, value = order.partition("=")
+    assert not smoke(files).env
+    assert f"env: `Dockerfile:2` sets {name} in the image that it builds" in told(files)
+    assert "under `env:`, or under `secrets:`." in told(files)
+    assert value not in whole_file(guess(facts_of(files)))
+
+
+def test_what_a_job_may_not_set_is_no_word():
+    files = {"Dockerfile": "FROM python:3.12\nENV HF_HOME=/cache PATH=/x:$PATH\n", "demo.py": ""}
+    assert "HF_HOME" not in whole_file(guess(facts_of(files)))
+    assert "env:" not in told(files)
+
+
+def test_without_a_value_in_the_dockerfile_the_default_of_the_code_is_written():
+    files = {
+        "Dockerfile": "FROM python:3.12\nARG M\nENV MODEL_ID=$M DATA=/data\n",
+        "demo.py": ASKS + "os.getenv('DATA', './data')",
+    }
+    found = guess(facts_of(files))
+    assert dict(smoke(files).env) == {"MODEL_ID": "a/code", "DATA": "./data"}
+    assert [one.id for one in found.models] == ["a/code"]
+    assert "env: The default of the code for MODEL_ID, DATA." in doubts(found)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +367,7 @@ def test_an_order_that_goes_on_behind_an_empty_line(orders):
     files = {"Dockerfile": f"FROM python:3.12\n{orders}\n", "demo.py": ""}
     told(files)  # of any text: nothing is raised
     if "ENV SEED" not in orders:
-        assert "SEED in the image" in told(files)
+        assert dict(smoke(files).env) == {"SEED": "7"}
 
 
 def test_nothing_gets_a_job_that_fails_and_says_so():
@@ -452,7 +517,7 @@ PIECES = st.sampled_from(
      "ENTRYPOINT ", "python3 app.py\n", "\\\n", "ARG A=1\n", "$A", "torch==2.1.0\n", "vllm", "\n", " ", "'", '"', "# x", ": ",
      "[project]\n", 'name = "a"\n', "[project.scripts]\n", '"a: b" = "c"\n', 'requires-python = ">=3.9"\n', "dependencies = [",
      '"torch"', "]\n", "import gradio\n", 'M.from_pretrained("', "org/model", '")\n', "launch(port=1)\n", "def f(", '\nif __name__ == "__main__":\n ',
-     "revision=", 'os.getenv("A_TOKEN")\n', "ENV ", "B_KEY=1\n", "no", "null", "1e5", "0x10", "{", "}", "- ", "&a", "*a", "!t", "%", "@", "\t", "\u2028", "\x00", "\ud800",
+     "revision=", 'os.getenv("A_TOKEN")\n', "ENV ", "B_KEY=1\n", "C=1 no=2 D=$E\n", 'os.getenv("C", "a/b")', "no", "null", "1e5", "0x10", "{", "}", "- ", "&a", "*a", "!t", "%", "@", "\t", "\u2028", "\x00", "\ud800",
      "é", "😀", '{"cells": [{"cell_type": "code", "source": ["!pip install ', '"]}]}', "app_file: x.py\n", "||", "&&", ";"]
 )  # fmt: skip
 TEXTS = st.one_of(st.text(max_size=200), st.lists(PIECES, max_size=40).map("".join))
