@@ -6,6 +6,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from gpurun.plan.starter.models import NAMES_A_MODEL
+
 _GUARD = re.compile(
     r"""^if\s*\(?\s*(?:__name__\s*==\s*["']__main__["']|["']__main__["']\s*==\s*__name__)""", re.MULTILINE
 )
@@ -28,12 +30,14 @@ class Main:
 def mains(
     paths: Collection[str], texts: Mapping[str, str], known: Sequence[str], *, installed: bool
 ) -> tuple[Main, ...]:
-    """The likeliest first: names that are `known`, in their order, then packages, then other files.
+    """The likeliest first: names that are `known`, in their order, then packages, then other files; of each kind
+    those that load a model.
 
     `installed`: packages below `src/` are found by name.
     """
     there = frozenset(paths)
-    found = sorted((path for path in there if _is_main(path, texts.get(path, ""))), key=lambda path: _rank(path, known))
+    found = [path for path in there if _is_main(path, texts.get(path, ""))]
+    found.sort(key=lambda path: _rank(path, texts.get(path, ""), known))
     return tuple(Main(path=path, call=_call(path, there, installed=installed)) for path in found)
 
 
@@ -50,11 +54,12 @@ def _is_main(path: str, text: str) -> bool:
     return path.endswith("/__main__.py") or _GUARD.search(text) is not None
 
 
-def _rank(path: str, known: Sequence[str]) -> tuple[bool, int, int, str]:
+def _rank(path: str, text: str, known: Sequence[str]) -> tuple[bool, int, bool, int, str]:
     folder, _, name = path.rpartition("/")
     stem = name.removesuffix(".py")
     order = known.index(stem) if stem in known else len(known) + (stem != "__main__")
-    return bool(_BESIDE_THE_POINT.search(f"{folder}/" if stem == "__main__" else path)), order, path.count("/"), path
+    is_aside = bool(_BESIDE_THE_POINT.search(f"{folder}/" if stem == "__main__" else path))
+    return is_aside, order, not NAMES_A_MODEL.search(text), path.count("/"), path
 
 
 def _call(path: str, there: frozenset[str], *, installed: bool) -> str:

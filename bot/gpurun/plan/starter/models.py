@@ -15,7 +15,7 @@ from gpurun.plan.starter.secrets import NAMES_A_VARIABLE, FoundSecret, secrets_i
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 _HEX40 = re.compile(r"[0-9a-f]{40}")
-_NAMES_A_MODEL = re.compile(
+NAMES_A_MODEL = re.compile(
     r"from_pretrained|snapshot_download|hf_hub_download|pipeline|LLM|EngineArgs|SentenceTransformer|CrossEncoder"
     r"|load_lora_weights|load_dataset|hub\.load|hub import load"
 )
@@ -100,7 +100,7 @@ def read_source(path: str, text: str, folders: Collection[str], variables: Mappi
         return Source()
     nodes = tuple(ast.walk(tree))
     source = Source(imports=imports(nodes), modules=modules(nodes, path))
-    names_a_model, asks = _NAMES_A_MODEL.search(text), NAMES_A_VARIABLE.search(text)
+    names_a_model, asks = NAMES_A_MODEL.search(text), NAMES_A_VARIABLE.search(text)
     texts = constants(tree, nodes, variables) if names_a_model or asks else {}
     if names_a_model:
         source = replace(source, found=tuple(_found(path, texts, variables, nodes, folders)))

@@ -55,8 +55,8 @@ def environment(dockerfile: Dockerfile | None, defaults: Mapping[str, str]) -> E
     if left:
         names = f"{', '.join(left[:_SHOWN])}{' and more' if len(left) > _SHOWN else ''}"
         because.append(
-            f"{where} sets {names} in the image that it builds, to a path of it, an address, a credential or what is "
-            "not written there. Write what the job needs under `env:`, or under `secrets:`."
+            f"{where} sets {names} in the image that it builds. A path of that image, an address, a credential or an "
+            "unknown value is not taken over: write what the job needs under `env:`, or under `secrets:`."
         )
     return Environment(values=values, because=tuple(because))
 

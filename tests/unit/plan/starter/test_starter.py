@@ -244,6 +244,8 @@ def test_of_several_that_can_be_run_the_likeliest_is_and_the_others_are_named():
         "run: There are others that can be run: `python3 -m lib`, `python3 lib/convert.py`, `python3 tests/helper.py`, "
         "`python3 tools/a.py`."
     ) in told(files)
+    both = {"asr/other.py": 'if __name__ == "__main__":\n    pass\n', "asr/deep/transcribe.py": GUARD}
+    assert smoke(both).run == "python3 asr/deep/transcribe.py"
     needs = {"lib/convert.py": GUARD + "p.add_argument('--to', required=True)\n"}
     assert smoke(needs).run == "python3 lib/convert.py --help"
 
