@@ -179,7 +179,7 @@ def _found(
 
 
 _OTHERWISE = {
-    "load_dataset": "data sets are not pinned in this version",
+    "load_dataset": "a data set; write its id under `datasets:`",
     "torch.hub.load": "code and weights from there are not pinned",
 }
 

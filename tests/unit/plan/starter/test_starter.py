@@ -125,7 +125,7 @@ def test_a_notebook_is_executed_with_what_its_cells_install():
     assert job.run.endswith("--execute --output-dir out finetune.ipynb")
     assert job.artifacts == ("out/**",)
     assert [model.id for model in job.models] == ["distilbert/distilbert-base-uncased"]
-    assert "load_dataset('imdb'): data sets are not pinned in this version" in told(NOTEBOOK)
+    assert "load_dataset('imdb'): a data set; write its id under `datasets:`" in told(NOTEBOOK)
 
 
 def test_a_base_without_python_is_replaced_and_said():
