@@ -42,7 +42,7 @@ from gpurun.http.agent_api import AgentApi
 from gpurun.http.maskers import Maskers
 from gpurun.http.services import HttpServices
 from gpurun.http.uplink import UnixUplinks
-from gpurun.ports.bytes import Images
+from gpurun.ports.bytes import Git, Images
 from gpurun.ports.clock import Chance, Clock
 from gpurun.ports.forge import Forge
 from gpurun.ports.provider import MountsWeights, Provider
@@ -195,6 +195,7 @@ class Sources:
 
     hub: HuggingFaceHub
     images: Images
+    git: Git
     clock: Clock
 
 
@@ -212,7 +213,7 @@ async def open_sources(settings: Settings) -> AsyncIterator[Sources]:
         stack.push_async_callback(hub.close)
         images = RegistryImages()
         stack.push_async_callback(images.close)
-        yield Sources(hub=hub, images=images, clock=clock)
+        yield Sources(hub=hub, images=images, git=GitPast(home / "git"), clock=clock)
 
 
 async def open_house(
@@ -368,6 +369,7 @@ def provider_values(settings: Settings, folders: Folders) -> Mapping[str, Mappin
             "disk_mib": settings.docker_disk_mib,
             "min_free_mib": settings.docker_min_free_mib,
             "watchdog_folder": folders.cache / "watchdog",
+            "builds_folder": folders.cache / "builds",
         }
     }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any, NoReturn
@@ -69,11 +69,14 @@ class Unpinned(PinNotFound):
 class PinnedJob:
     """What a job asks for, with nothing left that can move."""
 
-    image: ImageRef
+    images: tuple[ImageRef, ...]
+    """The job's own, or those of its Dockerfile."""
     models: tuple[ModelSpec, ...]
     """In the order of the file."""
-    locked: LockedImage | None = field(compare=False)
-    """The entry that pins the image; None when the file does. It says how it came to be pinned, not what."""
+    locked: Mapping[ImageRef, LockedImage] = field(compare=False)
+    """The entries that pin images; not of those that a file pins. They say how it came to be pinned, not what."""
+    digests: Mapping[ImageTag, ImageRef] = field(compare=False)
+    """Of all tags that are named."""
 
 
 def path_told(path: str) -> str:
@@ -113,23 +116,25 @@ def _without_lock(images: tuple[ImageTag, ...], models: tuple[tuple[str, HubRef]
     return f"Or write in `{config_path(folder)}` what cannot move: {and_all(ways)}."
 
 
-def pinned(job: Job, lock: Lock, *, folder: str = "") -> PinnedJob:
-    """The job's image by digest and its models by revision. `folder`: where the file lies.
+def pinned(job: Job, lock: Lock, images: Sequence[ImageRef | ImageTag] | None = None, *, folder: str = "") -> PinnedJob:
+    """Images by digest and models by revision. `images`: `plan.build.images_of` a job with a build; None: its own.
+    `folder`: where the file lies.
 
     Raises: Unpinned with everything that the lock lacks.
     """
-    locked = lock.image(job.image) if isinstance(job.image, ImageTag) else None
-    image = job.image if isinstance(job.image, ImageRef) else (locked.image if locked is not None else None)
+    images = _own(job) if images is None else images
+    entries = {tag: lock.image(tag) for tag in images if isinstance(tag, ImageTag)}
+    digests = {tag: entry.image for tag, entry in entries.items() if entry is not None}
     wanted = job.from_hub
     revisions = [_revision(kind, keys, lock) for kind, keys in wanted]
-    images = (job.image,) if isinstance(job.image, ImageTag) and image is None else ()
+    unpinned = tuple(tag for tag in entries if tag not in digests)
     lacking = tuple(
         (hub_path(kind, keys.id), keys.ref)
         for (kind, keys), revision in zip(wanted, revisions, strict=True)
         if revision is None and isinstance(keys.ref, HubRef)
     )
-    if image is None or lacking:
-        raise Unpinned(images, lacking, folder=folder)
+    if unpinned or lacking:
+        raise Unpinned(unpinned, lacking, folder=folder)
     specs = (
         ModelSpec(
             id=keys.id,
@@ -143,7 +148,12 @@ def pinned(job: Job, lock: Lock, *, folder: str = "") -> PinnedJob:
         for (kind, keys), revision in zip(wanted, revisions, strict=True)
         if revision is not None
     )
-    return PinnedJob(image=image, models=tuple(specs), locked=locked)
+    return PinnedJob(
+        images=tuple(dict.fromkeys(digests[one] if isinstance(one, ImageTag) else one for one in images)),
+        models=tuple(specs),
+        locked={entry.image: entry for entry in entries.values() if entry is not None},
+        digests=digests,
+    )
 
 
 def _refs(kind: HubKind, keys: ModelKeys, wanted: Collection[tuple[HubKind, ModelKeys]]) -> tuple[str, ...]:
@@ -159,11 +169,16 @@ def _refs(kind: HubKind, keys: ModelKeys, wanted: Collection[tuple[HubKind, Mode
     return own if len(rivals) > 1 else (MAIN, *own)
 
 
-def part_for(job: Job, lock: Lock) -> Lock:
-    """The entries that this job needs."""
+def _own(job: Job) -> tuple[ImageRef | ImageTag, ...]:
+    return () if job.image is None else (job.image,)
+
+
+def part_for(job: Job, lock: Lock, images: Collection[ImageRef | ImageTag] | None = None) -> Lock:
+    """The entries that this job needs; `images` as for `pinned`."""
+    images = _own(job) if images is None else images
     wanted = {(kind, keys.id, keys.ref) for kind, keys in job.from_hub}
     return Lock(
-        images=tuple(entry for entry in lock.images if entry.ref == job.image),
+        images=tuple(entry for entry in lock.images if entry.ref in images),
         models=tuple(entry for entry in lock.models if (entry.kind, entry.id, entry.ref) in wanted),
     )
 
