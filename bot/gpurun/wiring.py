@@ -33,6 +33,7 @@ from gpurun.flow.engine import AgentBundle, EngineServices, handlers, know_provi
 from gpurun.flow.facts import Links
 from gpurun.flow.forget_artifacts import forget_for_ever
 from gpurun.flow.intake import Intake
+from gpurun.flow.keep_builds import tidy_builds_for_ever
 from gpurun.flow.keep_cache import keep_cache_for_ever
 from gpurun.flow.keep_secrets import keep_secrets_for_ever
 from gpurun.flow.publish import Publisher
@@ -100,6 +101,7 @@ class House:
             if self.app is not None:  # what a local run is given ends with its process
                 tasks.start_soon(keep_secrets_for_ever, self.store, self.clock, self.http.vault)
                 tasks.start_soon(keep_cache_for_ever, self.store, self.clock, self.http.hub)
+                tasks.start_soon(tidy_builds_for_ever, tuple(self.providers.values()), self.clock)
                 tasks.start_soon(forget_for_ever, self.store, self.http.blobs, self.clock, self.keep_artifacts)
             await self.worker.run(stop)
             tasks.cancel_scope.cancel()

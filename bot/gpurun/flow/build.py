@@ -39,6 +39,7 @@ AGAIN = b"::gpurun:: the build begins again\n"
 
 async def read_build(services: EngineServices, run: Run, keys: BuildKeys, *, platform: str) -> BuildPin:
     """Out of the archive of the run's commit, which is all there. Raises: ConfigError, SourceUnavailable."""
+    dockerfile = ""
     try:
         dockerfile, context = paths_of(keys, run.folder)
         reader = ContextReader(dockerfile=dockerfile, context=context)

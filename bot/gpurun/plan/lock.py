@@ -49,7 +49,14 @@ _Key = tuple[bool, str, HubRef]
 class Unpinned(PinNotFound):
     """The job names what can move, and the lock does not pin it."""
 
-    def __init__(self, images: tuple[ImageTag, ...], models: tuple[tuple[str, HubRef], ...], *, folder: str) -> None:
+    def __init__(
+        self,
+        images: tuple[ImageTag, ...],
+        models: tuple[tuple[str, HubRef], ...],
+        *,
+        folder: str,
+        in_dockerfile: str = "",
+    ) -> None:
         names = [f"the image {image}" for image in images] + [
             f"the {path_told(model)} at {ref}" for model, ref in models
         ]
@@ -58,11 +65,12 @@ class Unpinned(PinNotFound):
         super().__init__(f"{told[0].upper()}{told[1:]} {are} not pinned, and can move.")
         self.images = images
         self.models = models
+        self._in_dockerfile = in_dockerfile
         self.locked_in(folder)
 
     def locked_in(self, folder: str) -> None:
         """The hint for a file in that folder, seen from where the command is typed."""
-        self.hint = f"{lock_again(folder)}\n{_without_lock(self.images, self.models, folder)}"
+        self.hint = f"{lock_again(folder)}\n{_without_lock(self.images, self.models, folder, self._in_dockerfile)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,16 +112,20 @@ def _command(folder: str, *options: str) -> str:
     return " ".join(["gpurun lock", *([shlex.quote(config_path(folder))] if folder else []), *options])
 
 
-def _without_lock(images: tuple[ImageTag, ...], models: tuple[tuple[str, HubRef], ...], folder: str) -> str:
+def _without_lock(
+    images: tuple[ImageTag, ...], models: tuple[tuple[str, HubRef], ...], folder: str, in_dockerfile: str
+) -> str:
     """What to write instead of names that can move. A digest is not looked up: a refusal waits for nobody."""
+    key, where = ("FROM ", f" {in_dockerfile}") if in_dockerfile else ("image: ", "")
     ways = [
-        f"`image: {image.name}@sha256:<digest>` (`docker buildx imagetools inspect {image.name}:{image.tag}` prints "
-        "the digest)"
+        f"`{key}{image.name}@sha256:<digest>`{where} (`docker buildx imagetools inspect {image.name}:{image.tag}` "
+        "prints the digest)"
         for image in images
     ]
     if models:
         ways.append(f"`revision: <commit>` for {and_all([model for model, _ in models])} (40 hex digits, from the hub)")
-    return f"Or write in `{config_path(folder)}` what cannot move: {and_all(ways)}."
+    file = f" in `{config_path(folder)}`" if models or not in_dockerfile else ""
+    return f"Or write{file} what cannot move: {and_all(ways)}."
 
 
 def pinned(job: Job, lock: Lock, images: Sequence[ImageRef | ImageTag] | None = None, *, folder: str = "") -> PinnedJob:
@@ -134,7 +146,8 @@ def pinned(job: Job, lock: Lock, images: Sequence[ImageRef | ImageTag] | None = 
         if revision is None and isinstance(keys.ref, HubRef)
     )
     if unpinned or lacking:
-        raise Unpinned(unpinned, lacking, folder=folder)
+        where = "in the Dockerfile" if job.build is not None else ""
+        raise Unpinned(unpinned, lacking, folder=folder, in_dockerfile=where)
     specs = (
         ModelSpec(
             id=keys.id,

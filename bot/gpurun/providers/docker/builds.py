@@ -216,13 +216,13 @@ class _Build:
 
     def _watch(self) -> None:
         while not self._end.wait(WATCH_S):
-            if self._monotonic() - self.asked_at > ABANDONED_S:
-                self.stop("nobody waits for it any more")
             lasted = self._lasted()
             if lasted is not None and lasted > LIMIT_S:
                 self._give_up(
                     _Failed(f"it took longer than the {LIMIT_S / 60:.0f} minutes that a build has", self._step)
                 )
+            if self._monotonic() - self.asked_at > ABANDONED_S:
+                self.stop("nobody waits for it any more")
             with contextlib.suppress(GpurunError, *vendor_errors()):
                 self._require_room(self._engine.client())
 
