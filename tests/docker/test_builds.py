@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import io
 import secrets
 import tarfile
@@ -14,7 +13,6 @@ from typing import Any
 
 import anyio
 import pytest
-from docker.errors import APIError
 from pydantic import SecretStr
 
 from gpurun.domain.build import Building, BuildPin, BuildPlan
@@ -26,6 +24,7 @@ from gpurun.plan.build import plan_build
 from gpurun.plan.context import ContextReader, ContextTar
 from gpurun.providers.docker import DockerConfig, DockerProvider, builds
 from gpurun.providers.docker.built_image import KEEP, LABEL_INPUTS, REPOSITORY, sweep
+from tests.docker.built import inputs_of_builds, remove_built, tags_of_builds
 from tests.docker.launching import Bench, Launches
 from tests.docker.sick_registry import sick_registry
 
@@ -101,14 +100,7 @@ async def builder(docker_bench, launches, base_images):
     with anyio.fail_after(30):
         while builder.containers():  # the engine ends a build beside
             await anyio.sleep(0.05)
-    for one in docker_bench.engine.images(name=REPOSITORY):
-        for tag in one.get("RepoTags") or ():
-            if any(inputs in tag for inputs in builder.made):
-                docker_bench.engine.remove_image(tag)
-    for inputs in builder.made:
-        for one in docker_bench.engine.images(filters={"label": f"{LABEL_INPUTS}={inputs}"}):
-            with contextlib.suppress(APIError):
-                docker_bench.engine.remove_image(one["Id"], force=True)
+    remove_built(docker_bench.engine, builder.made)
 
 
 @pytest.fixture
@@ -253,17 +245,10 @@ async def test_what_nobody_needed_for_long_goes_and_what_a_container_is_made_of_
     old, running, used = (built[0] for built in plans)
     launch = builder.launch(running, "sleep 60")
     ref = await builder.bench.up(launch)
-    others = {tag.rpartition(":")[2].partition(".")[0] for tag in tags(engine)} - {
-        old.inputs_sha256,
-        running.inputs_sha256,
-    }
+    others = inputs_of_builds(engine) - {old.inputs_sha256, running.inputs_sha256}
     gone = sweep(engine, spare=others, now=datetime.now(UTC) + KEEP + timedelta(seconds=60))
     assert set(gone) == {old.inputs_sha256, running.inputs_sha256}
-    assert not [tag for tag in tags(engine) if old.inputs_sha256 in tag]
-    assert [tag for tag in tags(engine) if used.inputs_sha256 in tag]
+    assert not [tag for tag in tags_of_builds(engine) if old.inputs_sha256 in tag]
+    assert [tag for tag in tags_of_builds(engine) if used.inputs_sha256 in tag]
     assert engine.inspect_container(ref)["State"]["Running"]
     await builder.bench.provider.destroy(ref)
-
-
-def tags(engine: Any) -> list[str]:
-    return [tag for one in engine.images(name=REPOSITORY) for tag in one.get("RepoTags") or ()]

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import secrets
 
 import httpx
 import pytest
-from docker.errors import APIError
 
-from gpurun.providers.docker.built_image import REPOSITORY
+from tests.docker.built import inputs_of_builds, remove_built
 from tests.e2e.test_cli import Desk
 from tests.services.engine import BaseImages
 from tests.world import World, open_world
 from tests.world.laws import assert_laws
 from tests.world.rows import select
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(180)]
 
 TOKEN = "ghp_" + "a1B2" * 9
 
@@ -26,12 +24,9 @@ TOKEN = "ghp_" + "a1B2" * 9
 @pytest.fixture
 def built(engine):
     """Images that the test has built are removed again."""
-    before = {one["Id"] for one in engine.images(name=REPOSITORY)}
+    before = inputs_of_builds(engine)
     yield
-    for one in engine.images(name=REPOSITORY):
-        for tag in one.get("RepoTags") or () if one["Id"] not in before else ():
-            with contextlib.suppress(APIError):
-                engine.remove_image(tag)
+    remove_built(engine, inputs_of_builds(engine) - before)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from gpurun.domain.ids import HubRef, Revision
 from gpurun.domain.lock import Lock, LockedFile, LockedModel
 from gpurun.flow import failpoints
 from gpurun.plan.lock import write_lock
-from gpurun.providers.docker.built_image import LABEL_INPUTS, REPOSITORY
+from tests.docker.built import remove_built
 from tests.e2e.test_secrets import set_secret
 from tests.fakes.github import Submodule
 from tests.fakes.github.lfs_http import keep
@@ -242,9 +242,7 @@ async def test_a_dockerfile_that_is_built(world: World, deaths: Deaths, engine):
     record = await assert_laws(world)
     assert [len(rows) for rows in (record.runs, record.attempts)] == [1, 1]
     assert_log(world, "smoke", b"one\ntwo\n")
-    for one in engine.images(name=REPOSITORY):
-        if one["Labels"].get(LABEL_INPUTS, "-") in json.loads(record.runs[0]["plan"])["build"]["inputs_sha256"]:
-            engine.remove_image(one["Id"], force=True)
+    remove_built(engine, [json.loads(record.runs[0]["plan"])["build"]["inputs_sha256"]])
     deaths.all_is_well(STORIES["build"])
 
 

@@ -156,6 +156,13 @@ class Plan:
     """In that `.git`, sorted by name."""
 
     @property
+    def pulled_images(self) -> tuple[ImageRef, ...]:
+        """Its own, or those that its Dockerfile names."""
+        if self.build is not None:
+            return self.build.images
+        return () if self.image is None else (self.image,)
+
+    @property
     def container_image(self) -> ImageRef | BuiltImage:
         """What the container is made of."""
         if self.build is not None:

@@ -47,6 +47,7 @@ from gpurun.plan.lock import (
     and_all,
     moved_note,
     part_for,
+    pinned,
     read_lock,
     require_same_files,
     without_files,
@@ -185,9 +186,11 @@ class Resolver:
         machines = await self._machines(run, job) if seen.platforms else {}
         not_on = require_a_machine(pin.image, seen.platforms, machines)
         if job.build is not None:
+            wanted = pinned(job, run.pins.lock or Lock(), images_of(job, run.pins.build)).images
             return lambda pins: replace(
                 pins,
                 confirmed=(*pins.confirmed, pin.image),
+                image_confirmed={*wanted} <= {*pins.confirmed, pin.image},
                 not_on=tuple(dict.fromkeys((*pins.not_on, *not_on))),
                 notes=(*pins.notes, *notes),
             )

@@ -201,7 +201,7 @@ def _steps(attempt: Attempt, now: datetime) -> tuple[Step, ...]:
 
 
 def _step_name(name: str) -> str:
-    return {BUILDING: "build", BUILT: "built"}.get(name) or Phase(name).value
+    return {BUILDING: "build", BUILT: "image ready"}.get(name) or Phase(name).value
 
 
 def _pins(run: Run) -> Iterator[tuple[str, str]]:
