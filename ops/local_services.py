@@ -93,7 +93,7 @@ class Registry:
         self.pid_file.write_text(
             _run("sh", "-c", detached, _program("docker-registry", "registry"), str(config), str(log))
         )
-        if not _answers(self._port, wait_s=START_TIMEOUT_S):
+        if not answers(self._port, wait_s=START_TIMEOUT_S):
             self.stop()
             raise Missing(f"the registry did not start; see {log}")
 
@@ -150,7 +150,7 @@ def _running_or_started(home: Path) -> Registry:
     port_file = home / "port"
     port = int(port_file.read_text()) if port_file.exists() else 0
     running = Registry(home, port)
-    if port and running.is_running() and _answers(port, wait_s=START_TIMEOUT_S):
+    if port and running.is_running() and answers(port, wait_s=START_TIMEOUT_S):
         return running
     if not port or not _is_free(port):
         port = free_port()
@@ -341,7 +341,7 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _answers(port: int, *, wait_s: float) -> bool:
+def answers(port: int, *, wait_s: float) -> bool:
     """Whether something listens within `wait_s`."""
     pause, tries = threading.Event(), int(wait_s / 0.05)
     for _ in range(tries):

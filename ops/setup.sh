@@ -125,6 +125,19 @@ make_environment() {
   echo "$wanted" >.venv/gpurun-stamp
 }
 
+make_olah() { # a hub that is not ours, for its tests; it wants other versions than we do
+  local wanted
+  wanted=$(sha256sum <tests/services/olah.lock)
+  [ -x .cache/olah/bin/olah-cli ] && [ "$(cat .cache/olah/gpurun-stamp 2>/dev/null)" = "$wanted" ] && return 0
+  say "making .cache/olah from tests/services/olah.lock"
+  .venv/bin/python -m venv --clear .cache/olah &&
+    .cache/olah/bin/python -m pip install -qq --disable-pip-version-check --no-compile --no-deps --require-hashes \
+      -r tests/services/olah.lock &&
+    echo "$wanted" >.cache/olah/gpurun-stamp && return 0
+  missing+=("olah")
+  say "olah could not be installed, so its tests are skipped."
+}
+
 # --- 4. services -----------------------------------------------------------------------------------------------
 
 start_engine() {
@@ -166,6 +179,7 @@ make_base_images() {
 
 install_packages
 make_environment
+make_olah
 start_engine
 look_for_postgres
 make_base_images

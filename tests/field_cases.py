@@ -52,6 +52,7 @@ CASES = {
     "B089": "A lock that a killed process left holds nobody up.",
     "B091": "An LFS pointer in the place of weights is told as one.",
     "B092": "There is room for all files before the first comes; a wrong or short one is replaced, once.",
+    "B094": "Folders of ours are writable for the image's user, who is named with the path where one is not.",
     "B088": "Nobody asks the hub again before the time that it named.",
     # container, log, source
     "B096": "No header of a frame is in the text of a log, with a terminal or without.",

@@ -21,6 +21,8 @@ GET  /agent/v1/masks                               -> 200 {masks, mask..., cance
 GET  /agent/v1/source                              -> 200 tar (ustar with pax headers), commit id in the global header
 GET  /agent/v1/models/<index>/<path>   [Range: bytes=N-]                                  -> 200 or 206 bytes; 422 text
         422: the hub does not have what the plan pins (a hash that shows at the end is told to whoever asks again).
+        307: the bytes are at `Location`, a secret that opens that one file for a short time, for whoever asks without a
+        token. With `?from_bot=1` the bot passes them on itself.
 PUT  /agent/v1/artifacts/<path>?offset=N&size=S&sha256=H   raw bytes, <= 4 MiB
         -> 200 {next}; 409 {next}; 413: quota; 422 text: not this file (path, hash). One file at a time: another path,
         or offset 0, starts anew. It is collected when `next` == size; an empty file is one PUT of no bytes.
@@ -75,6 +77,7 @@ VERSION = "1"
 GIT_FOLDER = "git"
 """Behind `source/`: the `.git` of the work folder."""
 PREFIX = "/agent/v1/"
+FROM_BOT = "from_bot"
 
 MAX_APPEND = 4 * 1024 * 1024
 """Bytes of one stream or artifact append."""

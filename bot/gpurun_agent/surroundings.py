@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import time
 
+from gpurun_agent import protocol
+from gpurun_agent.ending import End, Ended
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpurun_agent.spec import Spec
@@ -38,9 +41,18 @@ class Surroundings:
         self.image_env = {name: value for name, value in env.items() if not name.startswith("GPURUN_")}
 
     def make_folders(self) -> None:
-        """Those that the provider did not make."""
+        """Those that the provider did not make. Raises Ended where the image's user cannot write: each command would
+        fail in its own words, or cache nothing and say nothing.
+        """
         for folder in (self.work, self.home, self.hub, self.tmp):
-            os.makedirs(folder, exist_ok=True)
+            try:
+                os.makedirs(folder, exist_ok=True)
+                probe = os.path.join(folder, ".gpurun-probe-%d" % os.getpid())
+                os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+                os.unlink(probe)
+            except OSError as exc:
+                detail = "uid %d of the image cannot write to %s: %s." % (os.getuid(), folder, exc.strerror)
+                raise Ended(End(protocol.LOST, protocol.AGENT, detail)) from exc
 
     def job_env(self, spec: Spec) -> dict[str, str]:
         """The image's environment, our defaults where it is silent, the plan's own, its secrets, and our promises."""

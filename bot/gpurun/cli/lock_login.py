@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gpurun.adapters.local.checkout import ENV_FILE
 from gpurun.cli.envfile import given_secrets
 from gpurun.cli.lock import Place
 from gpurun.cli.the_file import top_above
 from gpurun.domain.ids import ImageTag
 from gpurun.domain.image import RegistryLogin, registry_of
+from gpurun.domain.repository import DOTENV
 
 
 def login_for(place: Place, image: ImageTag) -> RegistryLogin | None:
@@ -21,7 +21,7 @@ def login_for(place: Place, image: ImageTag) -> RegistryLogin | None:
             continue
         if (job.registry.server or registry_of(image)) != registry_of(image):
             continue
-        file = top_above(place.file.resolve().parent) / ENV_FILE
+        file = top_above(place.file.resolve().parent) / DOTENV
         password = job.registry.password
         given = given_secrets(name, (), file, must_exist=False, optional=(password,))
         if password in given.values:

@@ -55,21 +55,24 @@ class Maskers:
 
     def of(self, attempt: Attempt) -> Masker:
         """Masks its tokens and every secret that is registered for it by now; everything, when one cannot be known."""
-        kept, wanted, now = self._known.get(attempt.id), self._wanted(attempt), self._monotonic()
+        return self._used(attempt, self._wanted(attempt))
+
+    def at_once(self, attempt: Attempt) -> Masker | None:
+        """`of`; None when it takes so long to build that it is for `beside`."""
+        kept, wanted = self._known.get(attempt.id), self._wanted(attempt)
+        if kept is not None and kept.built_for == wanted:
+            return self._used(attempt, wanted)
+        n_chars = sum(len(value.get_secret_value()) for value in wanted.given)
+        return self._used(attempt, wanted) if n_chars <= AT_ONCE_CHARS else None
+
+    def _used(self, attempt: Attempt, wanted: _For) -> Masker:
+        kept, now = self._known.get(attempt.id), self._monotonic()
         if kept is None or kept.built_for != wanted:
             kept = self._known[attempt.id] = _Kept(wanted, self._built(attempt, wanted), now)
         kept.used_at = now
         self._known.move_to_end(attempt.id)
         self._let_go(now)
         return kept.masker
-
-    def at_once(self, attempt: Attempt) -> Masker | None:
-        """`of`; None when it takes so long to build that it is for `beside`."""
-        kept, wanted = self._known.get(attempt.id), self._wanted(attempt)
-        if kept is not None and kept.built_for == wanted:
-            return self.of(attempt)
-        n_chars = sum(len(value.get_secret_value()) for value in wanted.given)
-        return self.of(attempt) if n_chars <= AT_ONCE_CHARS else None
 
     async def beside(self, attempt: Attempt) -> Masker:
         """`of`, and the event loop goes on while a large one is built."""
@@ -94,6 +97,10 @@ class Maskers:
         """Of its tokens and the secrets that are registered for it by now."""
         kind = EverythingMasker if wanted.is_unknown else Masker
         return kind((*attempt_tokens(self._install_secret, attempt), *wanted.given))
+
+    def register(self, value: SecretStr, attempt_id: str) -> None:
+        """From now on a secret of that attempt. Raises SecretRefused."""
+        self._secrets.register(value, attempt_id=attempt_id)
 
     def cannot_know(self, attempt_id: str) -> bool:
         """It masks everything by now."""
