@@ -184,12 +184,12 @@ async def test_a_step_has_the_memory_of_the_job_and_the_network_of_jobs(builder:
 
 async def test_a_build_whose_process_ends_leaves_nothing_and_is_built_by_the_next(builder: Builder, others):
     built = builder.plan("FROM BASE\nRUN echo begun; sleep 2; echo done\n")
-    first = others()
-    building = await builder.until(b"begun\n", built, builder.launch(built[0]), on=first)
+    first, launch = others(), builder.launch(built[0])
+    building = await builder.until(b"begun\n", built, launch, on=first)
     assert building.message == "building image, step 2/3"
     await first.close()
     with pytest.raises(ProviderUnavailable, match="The build was ended: gpurun ends"):
-        await builder.ask(built, builder.launch(built[0]), on=first)
+        await builder.ask(built, launch, on=first)
     again = await builder.ask(built, builder.launch(built[0]))
     assert again.ready
     assert b"done\n" in again.output.said

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 
 from gpurun.domain.build import (
     MAX_IGNORE_BYTES,
@@ -43,9 +42,13 @@ async def read_build(services: EngineServices, run: Run, keys: BuildKeys, *, pla
     try:
         dockerfile, context = paths_of(keys, run.folder)
         reader = ContextReader(dockerfile=dockerfile, context=context)
-        archive = services.git.archive(run.repo.name, source_commit(run), submodules=_submodules(run), lfs=run.pins.lfs)
+        commit, modules = source_commit(run), _submodules(run)
         contents = await edges.call(
-            failpoints.RUN_BUILD, lambda: read_archive(archive, reader), timeout_s=READ_TIMEOUT_S
+            failpoints.RUN_BUILD,
+            lambda: read_archive(
+                services.git.archive(run.repo.name, commit, submodules=modules, lfs=run.pins.lfs), reader
+            ),
+            timeout_s=READ_TIMEOUT_S,
         )
         return pin_of_contents(contents, dockerfile=dockerfile, context=context, platform=platform)
     except ConfigError as error:
@@ -102,7 +105,7 @@ class ImageBuilds:
         self._kept: dict[str, _Kept] = {}
         """By attempt."""
 
-    async def build(
+    async def image_of(
         self, attempt: Attempt, plan: Plan, launch: Launch, *, wait_s: float
     ) -> Preparation | Rejected | BuildFailed:
         """The image of the plan's build is where the attempt will run, or how far it is.
@@ -117,7 +120,15 @@ class ImageBuilds:
         try:
             building = await edges.call(
                 failpoints.ATTEMPT_BUILD,
-                lambda: provider.build(launch, build, partial(self._context, plan, build), wait_s=wait_s),
+                lambda: provider.build(
+                    launch,
+                    build,
+                    lambda: tar_for_engine(
+                        build,
+                        self._s.git.archive(plan.repo, plan.commit, submodules=plan.submodules, lfs=plan.lfs),
+                    ),
+                    wait_s=wait_s,
+                ),
                 timeout_s=CALL_TIMEOUT_S,
             )
         except ProviderRefused as refused:
@@ -131,15 +142,6 @@ class ImageBuilds:
     def forget(self, attempt: Attempt) -> None:
         """It will not be built for any more."""
         self._kept.pop(attempt.id, None)
-
-    async def _context(self, plan: Plan, build: BuildPlan) -> AsyncGenerator[bytes, None]:
-        """The tar for the engine. Raises SourceUnavailable."""
-        made = ContextTar(build)
-        archive = self._s.git.archive(plan.repo, plan.commit, submodules=plan.submodules, lfs=plan.lfs)
-        async for piece in archive:
-            if kept := made.feed(piece):
-                yield kept
-        yield made.end()
 
     async def _keep(self, attempt: Attempt, output: BuildOutput) -> None:
         """What is new, masked to equal length. What could still become a secret is left to the next time."""
@@ -157,6 +159,15 @@ class ImageBuilds:
             durable=output.over,
         )
         self._kept[attempt.id] = _Kept(output.id, kept.n_bytes + len(new), output.over)
+
+
+async def tar_for_engine(build: BuildPlan, archive: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    """The context, with the Dockerfile. Raises SourceUnavailable."""
+    made = ContextTar(build)
+    async for piece in archive:
+        if kept := made.feed(piece):
+            yield kept
+    yield made.end()
 
 
 def _told(building: Building, build: BuildPlan) -> str:

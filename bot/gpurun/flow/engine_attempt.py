@@ -289,7 +289,7 @@ class AttemptSteps:
         except SecretUnavailable as lost:  # since planning
             return launch, Rejected("auth", str(lost))
         launch = replace(launch, login=login)
-        built = await self._builds.build(attempt, run.plan, launch, wait_s=PREPARE_WAIT_S)
+        built = await self._builds.image_of(attempt, run.plan, launch, wait_s=PREPARE_WAIT_S)
         if not isinstance(built, Preparation) or not built.ready:
             return launch, built
         image = await self._prepare(attempt, launch)
