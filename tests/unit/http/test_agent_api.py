@@ -102,7 +102,7 @@ def test_an_agent_reads_the_largest_spec():
     values = [GivenSecret(name=f"S{number}", value=SecretStr("v" * MAX_SECRET_BYTES)) for number in range(10)]
     spec = build_spec(
         plan, an_attempt(), token=SecretStr("run-token"), cancel=False, log_quota_bytes=9,
-        secrets=values, needles=masks, masks_version=1,
+        secrets=values, needles=masks, masks_version=1, limits=ArtifactLimits(),
     )  # fmt: skip
     assert 4 * 1024 * 1024 < len(spec) < MAX_BODY
 
@@ -113,7 +113,7 @@ def test_an_agent_reads_the_largest_spec():
 def test_spec_says_where_weights_are_mounted(mounted, models, told):
     spec = build_spec(
         PLAN if models else replace(PLAN, models=()), an_attempt(), token=SecretStr("run-token"), cancel=False,
-        log_quota_bytes=9, secrets=[], needles=[], masks_version=0, weights_mounted=mounted,
+        log_quota_bytes=9, secrets=[], needles=[], masks_version=0, weights_mounted=mounted, limits=ArtifactLimits(),
     )  # fmt: skip
     assert [value.decode() for name, value in protocol.decode(spec) if name == "weights"] == told
 
