@@ -33,6 +33,7 @@ from gpurun.flow.engine import AgentBundle, EngineServices, handlers, know_provi
 from gpurun.flow.facts import Links
 from gpurun.flow.forget_artifacts import forget_for_ever
 from gpurun.flow.intake import Intake
+from gpurun.flow.keep_builds import tidy_builds_for_ever
 from gpurun.flow.keep_cache import keep_cache_for_ever
 from gpurun.flow.keep_secrets import keep_secrets_for_ever
 from gpurun.flow.publish import Publisher
@@ -42,7 +43,7 @@ from gpurun.http.agent_api import AgentApi
 from gpurun.http.maskers import Maskers
 from gpurun.http.services import HttpServices
 from gpurun.http.uplink import UnixUplinks
-from gpurun.ports.bytes import Images
+from gpurun.ports.bytes import Git, Images
 from gpurun.ports.clock import Chance, Clock
 from gpurun.ports.forge import Forge
 from gpurun.ports.provider import MountsWeights, Provider
@@ -100,6 +101,7 @@ class House:
             if self.app is not None:  # what a local run is given ends with its process
                 tasks.start_soon(keep_secrets_for_ever, self.store, self.clock, self.http.vault)
                 tasks.start_soon(keep_cache_for_ever, self.store, self.clock, self.http.hub)
+                tasks.start_soon(tidy_builds_for_ever, tuple(self.providers.values()), self.clock)
                 tasks.start_soon(forget_for_ever, self.store, self.http.blobs, self.clock, self.keep_artifacts)
             await self.worker.run(stop)
             tasks.cancel_scope.cancel()
@@ -195,6 +197,7 @@ class Sources:
 
     hub: HuggingFaceHub
     images: Images
+    git: Git
     clock: Clock
 
 
@@ -212,7 +215,7 @@ async def open_sources(settings: Settings) -> AsyncIterator[Sources]:
         stack.push_async_callback(hub.close)
         images = RegistryImages()
         stack.push_async_callback(images.close)
-        yield Sources(hub=hub, images=images, clock=clock)
+        yield Sources(hub=hub, images=images, git=GitPast(home / "git"), clock=clock)
 
 
 async def open_house(
@@ -368,6 +371,7 @@ def provider_values(settings: Settings, folders: Folders) -> Mapping[str, Mappin
             "disk_mib": settings.docker_disk_mib,
             "min_free_mib": settings.docker_min_free_mib,
             "watchdog_folder": folders.cache / "watchdog",
+            "builds_folder": folders.cache / "builds",
         }
     }
 

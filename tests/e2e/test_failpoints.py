@@ -21,6 +21,7 @@ from gpurun.domain.ids import HubRef, Revision
 from gpurun.domain.lock import Lock, LockedFile, LockedModel
 from gpurun.flow import failpoints
 from gpurun.plan.lock import write_lock
+from tests.docker.built import remove_built
 from tests.e2e.test_secrets import set_secret
 from tests.fakes.github import Submodule
 from tests.fakes.github.lfs_http import keep
@@ -60,7 +61,7 @@ def both(*edges: str) -> tuple[str, ...]:
 
 IDLE = both(
     *("observe.accounts", "observe.list", "observe.settle", "worker.claim", "audit.seal", "secrets.forget"),
-    *("cache.users", "cache.tidy", "artifacts.delete", "artifacts.forget"),
+    *("cache.users", "cache.tidy", "artifacts.delete", "artifacts.forget", "builds.tidy"),
 )
 """What a bot does that nobody asks for anything."""
 
@@ -90,6 +91,7 @@ STORIES: dict[str, tuple[str, ...]] = {
         *both("publish.update_check", "publish.update_comment", "publish.find_check", "publish.find_comment"),
     ),
     "no file": both("run.look"),
+    "build": both("run.build", "attempt.build", "attempt.build_log"),
     "doubt": ("attempt.send_create.after", *both("attempt.look", "attempt.create")),
     "provider": both(
         *("attempt.last_words", "attempt.last_log", "run.why_never", "observe.broken"),
@@ -225,6 +227,23 @@ async def test_a_commit_without_a_file(world: World, deaths: Deaths):
     assert len(world.bot_comments()) == 1
     await assert_laws(world)
     deaths.all_is_well(STORIES["no file"])
+
+
+async def test_a_dockerfile_that_is_built(world: World, deaths: Deaths, engine):
+    """The engine ends the build of a bot that died; the next one begins again, with the layers that are there."""
+    text = f"FROM {world.image}\nRUN echo {world.install}; sleep 1; echo one > /made\nRUN sleep 1; echo two >> /made\n"
+    config = json.dumps({"version": 1, "jobs": {"smoke": {"build": ".", "run": "cat /made"}}})
+    world.files({".gpurun.yml": config, "Dockerfile": text})
+    await world.bot.stop()
+    await deaths.at(*STORIES["build"], after=lambda: world.comment("/gpurun smoke"))
+    await world.bot.start()
+    await world.expect_check("gpurun / smoke", "success")
+    await world.expect_comment("✅ passed")
+    record = await assert_laws(world)
+    assert [len(rows) for rows in (record.runs, record.attempts)] == [1, 1]
+    assert_log(world, "smoke", b"one\ntwo\n")
+    remove_built(engine, [json.loads(record.runs[0]["plan"])["build"]["inputs_sha256"]])
+    deaths.all_is_well(STORIES["build"])
 
 
 async def test_a_create_that_nobody_knows_the_outcome_of(world: World, deaths: Deaths):

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
+from gpurun.domain.build import Building, BuildPlan
 from gpurun.domain.errors import CreateUnknown, NotYetDestroyed, ProviderRefused, ProviderUnavailable
 from gpurun.domain.offer import ChargeLine, InstanceState, Launch, Offer, Owned, Preparation
 from gpurun.domain.plan import Resources
 from tests.fakes.clock import FakeClock
 
-Call = Literal["offers", "prepare", "create", "destroy", "list", "describe", "logs", "why_never"]
+Call = Literal["offers", "prepare", "create", "destroy", "list", "describe", "logs", "why_never", "build", "tidy"]
 Fault = Literal[
     "unavailable",  # nobody answered and nothing happened
     "lost",  # create: it was made, the answer never came
@@ -209,6 +210,29 @@ class MountingCloud(SlowCloud):
     """A cloud on the bot's own machine, which mounts weights: `ports.provider.MountsWeights`."""
 
     mounts_weights: Literal[True] = True
+
+
+@dataclass
+class BuildingCloud(SlowCloud):
+    """A cloud that builds images: `ports.provider.Builds`."""
+
+    pulls: int = 0
+    answers: list[Building] = field(default_factory=list)
+    """One for each question; the last one stays."""
+    built: list[tuple[BuildPlan, Launch, bytes]] = field(default_factory=list)
+    """What was asked for, and its context."""
+    tidied: int = 0
+
+    async def build(
+        self, launch: Launch, build: BuildPlan, context: Callable[[], AsyncIterator[bytes]], *, wait_s: float
+    ) -> Building:
+        self._answer("build", launch.name)
+        self.built.append((build, launch, b"".join([piece async for piece in context()])))
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+    async def tidy_builds(self) -> None:
+        self._answer("tidy", "")
+        self.tidied += 1
 
 
 @dataclass

@@ -58,6 +58,8 @@ class FakeGit:
     """Of every commit."""
     looks: int = 0
     """How often somebody looked."""
+    archives: dict[CommitSha, bytes] = field(default_factory=dict)
+    """Tars of commits whose files matter."""
 
     async def look(self, repo: RepoName, sha: CommitSha) -> RepoFacts:
         self._require_fetched(repo, sha)
@@ -121,10 +123,11 @@ class FakeGit:
     ) -> AsyncIterator[bytes]:
         raise Bug("no flow test reads a git folder")
 
-    def archive(
+    async def archive(
         self, repo: RepoName, sha: CommitSha, *, submodules: Sequence[Submodule] = (), lfs: bool = False
     ) -> AsyncIterator[bytes]:
-        raise Bug("no flow test reads an archive")
+        _raise_next(self.errors)
+        yield self.archives[sha]
 
 
 @dataclass

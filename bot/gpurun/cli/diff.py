@@ -13,7 +13,17 @@ import click
 from gpurun.adapters.local import LocalForge
 from gpurun.cli.diff_screen import show
 from gpurun.cli.other_files import hint_by_path
-from gpurun.cli.planning import At, Draft, LockElseHub, LockOnly, draft, look_at, the_hub
+from gpurun.cli.planning import (
+    At,
+    Draft,
+    LockElseHub,
+    LockOnly,
+    ModelFiles,
+    draft,
+    local_build,
+    look_at,
+    the_hub,
+)
 from gpurun.cli.the_file import file_on_disk
 from gpurun.cli.the_job import config_of, or_code, unknown_job
 from gpurun.domain.config import Job
@@ -131,7 +141,7 @@ async def _diff(wish: Wish) -> Diff:
         raise UserError(f"Neither {a.typed} nor {b.typed} has a {a.at.file}.", hint=hint_by_path())
     jobs_of_both = dict.fromkeys([*a.jobs, *b.jobs])
     names = [_named(wish.job, tuple(jobs_of_both), a.at.file)] if wish.job is not None else list(jobs_of_both)
-    return Diff(a=a, b=b, jobs=tuple([await _job(a, b, name) for name in names]))
+    return Diff(a=a, b=b, jobs=tuple([await _job(forge, a, b, name) for name in names]))
 
 
 def _named(typed: str, jobs: tuple[str, ...], file: str) -> JobName:
@@ -141,27 +151,33 @@ def _named(typed: str, jobs: tuple[str, ...], file: str) -> JobName:
     return JobName(typed)
 
 
-async def _job(a: Side, b: Side, name: JobName) -> JobDiff:
+async def _job(forge: LocalForge, a: Side, b: Side, name: JobName) -> JobDiff:
     if name not in a.jobs or name not in b.jobs:
         side = a if name in a.jobs else b
-        return JobDiff(job=name, only_in="a" if side is a else "b", note=await _no_plan(side, name))
+        return JobDiff(job=name, only_in="a" if side is a else "b", note=await _no_plan(forge, side, name))
     drafts: list[Draft] = []
     for side in (a, b):
         try:
-            drafts.append(await draft(side.at, name, side.jobs[name], LockOnly()))
+            drafts.append(await _drafted(forge, side, name, LockOnly()))
         except UserError as error:
             return JobDiff(job=name, trouble=_why_none(side, error))
     note = ""
     if needs_files(drafts[0].plan, drafts[1].plan):
-        drafts, note = await _with_hub(a, b, name, drafts)
+        drafts, note = await _with_hub(forge, a, b, name, drafts)
     first, second = drafts
     return JobDiff(job=name, a=first, b=second, changes=changes(first.plan, second.plan), note=note)
 
 
-async def _no_plan(side: Side, name: JobName) -> str:
+async def _drafted(forge: LocalForge, side: Side, name: JobName, files: ModelFiles) -> Draft:
+    """As if the commit pointed to nothing else."""
+    job = side.jobs[name]
+    return await draft(side.at, name, job, files, built=await local_build(forge, side.at, name, job))
+
+
+async def _no_plan(forge: LocalForge, side: Side, name: JobName) -> str:
     """Why the job has none there, or nothing when it has one."""
     try:
-        await draft(side.at, name, side.jobs[name], LockOnly())
+        await _drafted(forge, side, name, LockOnly())
     except UserError as error:
         return _why_none(side, error)
     return ""
@@ -171,11 +187,11 @@ def _why_none(side: Side, error: UserError) -> str:
     return " ".join(f"no plan at {side.typed}. {error} {error.hint}".split())
 
 
-async def _with_hub(a: Side, b: Side, name: JobName, drafts: list[Draft]) -> tuple[list[Draft], str]:
+async def _with_hub(forge: LocalForge, a: Side, b: Side, name: JobName, drafts: list[Draft]) -> tuple[list[Draft], str]:
     """The drafts with what the hub lists, or as they are and why it lists nothing."""
     try:
         async with the_hub() as hub:
-            more = [await draft(side.at, name, side.jobs[name], LockElseHub(hub)) for side in (a, b)]
+            more = [await _drafted(forge, side, name, LockElseHub(hub)) for side in (a, b)]
     except UserError as error:
         return drafts, f"Files of models are not compared. {error}"
     trouble: HubUnavailable | None = next((one.trouble for one in more if one.trouble is not None), None)

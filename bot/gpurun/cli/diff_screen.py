@@ -101,9 +101,9 @@ def _lines(group: Group, found: list[Change], job: JobDiff) -> Iterator[str]:
         case Group.LIMITS:
             yield f"- max_duration {written_duration(int(found[0].before or 0))}"
             yield f"+ max_duration {written_duration(int(found[0].after or 0))}"
-        case Group.ENV | Group.SOURCE:
+        case Group.ENV | Group.SOURCE | Group.BUILD:
             for change in found:
-                yield from _both(change, f"{one_line(change.name[0])}=")
+                yield from _both(change, one_line(change.name[0]) + (": " if group is Group.BUILD else "="))
         case Group.IMAGE | Group.WORKDIR | Group.SECRETS | Group.ARTIFACTS:
             for change in found:
                 yield from _both(change, "order: " if change.name == ("order",) else "")

@@ -13,7 +13,6 @@ from gpurun.cli.interrupts import Interrupts
 from gpurun.cli.screen import Screen
 from gpurun.domain.errors import Bug
 from gpurun.domain.run import Attempt, AttemptState, RunState, Verdict
-from gpurun.domain.stream import StreamName
 from gpurun.flow.facts import gather
 from gpurun.flow.request import request_cancel, request_end
 from gpurun.ports.store import Tx
@@ -108,7 +107,7 @@ class _Follower:
             return facts, seen, b""
         if facts.attempt.id != seen.attempt_id:
             seen = _Seen(facts.attempt.id)
-        piece = tx.read_stream(facts.attempt.id, StreamName.LOG, offset=seen.log_bytes, max_bytes=READ_BYTES)
+        piece = tx.read_log(facts.attempt.id, offset=seen.log_bytes, max_bytes=READ_BYTES)
         return facts, replace(seen, log_bytes=seen.log_bytes + len(piece)), piece
 
 

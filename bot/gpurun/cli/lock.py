@@ -19,7 +19,7 @@ from gpurun.domain.folder import CONFIG_NAME
 from gpurun.domain.lock import Lock
 from gpurun.plan.load import check
 from gpurun.plan.lock import LOCK_NAME, and_all, read_lock, unreadable_lock
-from gpurun.plan.relock import difference, jobs_that_want
+from gpurun.plan.relock import NONE_BUILT, Built, difference, jobs_that_want
 
 ALL_JOBS = ""
 """`--upgrade` without a job."""
@@ -33,6 +33,8 @@ class Place:
     config: Config
     lock_file: Path
     lock: Lock
+    built: Built
+    """What the Dockerfiles of its jobs name."""
 
 
 class Unusable(Exception):
@@ -78,11 +80,9 @@ def check_locks(files: Iterable[Path]) -> int:
 
 
 def _faults(place: Place) -> list[str]:
-    found = difference(place.config, place.lock)
-    missing = [
-        f"{place.lock_file} does not pin {name}, which {and_all(jobs_that_want(name, place.config))} needs."
-        for name in found.missing
-    ]
+    found = difference(place.config, place.lock, place.built)
+    jobs = {name: and_all(jobs_that_want(name, place.config, place.built)) for name in found.missing}
+    missing = [f"{place.lock_file} does not pin {name}, which {jobs[name]} needs." for name in found.missing]
     return missing + [f"{place.lock_file} pins {name}, which no job needs." for name in found.unneeded]
 
 
@@ -104,7 +104,16 @@ def _beside(file: Path) -> Path:
 def _place(file: Path) -> Place:
     config = _config(file)
     lock_file = file.with_name(LOCK_NAME)
-    return Place(file=file, config=config, lock_file=lock_file, lock=_lock(lock_file))
+    return Place(file=file, config=config, lock_file=lock_file, lock=_lock(lock_file), built=_built(file, config))
+
+
+def _built(file: Path, config: Config) -> Built:
+    """Read where they lie now. Raises Unusable."""
+    if all(job.build is None for job in config.jobs.values()):
+        return NONE_BUILT
+    from gpurun.cli.dockerfiles import tags_in_dockerfiles  # most files have no build
+
+    return tags_in_dockerfiles(file, config)
 
 
 def _config(file: Path) -> Config:

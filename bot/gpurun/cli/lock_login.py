@@ -6,17 +6,20 @@ from gpurun.cli.envfile import given_secrets
 from gpurun.cli.lock import Place
 from gpurun.cli.the_file import top_above
 from gpurun.domain.ids import ImageTag
-from gpurun.domain.image import RegistryLogin
+from gpurun.domain.image import RegistryLogin, registry_of
 from gpurun.domain.repository import DOTENV
 
 
 def login_for(place: Place, image: ImageTag) -> RegistryLogin | None:
-    """That of the first job with this image whose password is in `.env` at the top; None: Docker's own login.
+    """That of the first job with this image, or with one that its Dockerfile names and its login is for, whose
+    password is in `.env` at the top; None: Docker's own login.
 
     Raises: UserError, SecretRefused for a file that cannot be used.
     """
     for name, job in place.config.jobs.items():
-        if job.image != image or job.registry is None:
+        if job.registry is None or (job.image != image and image not in place.built.get(name, ())):
+            continue
+        if (job.registry.server or registry_of(image)) != registry_of(image):
             continue
         file = top_above(place.file.resolve().parent) / DOTENV
         password = job.registry.password

@@ -14,7 +14,7 @@ from rich.text import Text
 from gpurun.adapters.local import LocalForge, LocalState
 from gpurun.cli.paper import paper
 from gpurun.cli.plan_screen import Row, line_of, plan_rows
-from gpurun.cli.planning import At, Draft, draft, local_source, look_at, model_files
+from gpurun.cli.planning import At, Draft, draft, local_build, local_source, look_at, model_files
 from gpurun.cli.the_file import file_on_disk
 from gpurun.cli.the_job import config_of, job_of, or_code
 from gpurun.cli.tracked_dotenv import dotenv_note
@@ -113,8 +113,10 @@ async def _plan(wish: Wish) -> Planned:
     config = config_of(at.config_text, at.file)
     name = job_of(config, wish.job, at.file)
     job = config.jobs[name]
+    source = await local_source(forge, state, sha, job)
+    built = await local_build(forge, at, name, job, source)
     async with model_files(job, at) as files:
-        drafted = await draft(at, name, job, files, await local_source(forge, state, sha, job))
+        drafted = await draft(at, name, job, files, source, built=built)
     about_dotenv = filter(None, [await dotenv_note(forge, state, sha)])
     return Planned(at=at, job=job, draft=drafted, notes=(*notes, *about_dotenv, *_notes(drafted, config, name)))
 

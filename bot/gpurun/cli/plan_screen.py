@@ -27,7 +27,8 @@ def plan_rows(plan: Plan, job: Job, lock: Lock) -> Iterator[Row]:
     """What a run would do, and on what. An empty name goes on with the one above."""
     yield "commit", plan.commit
     yield "tree", plan.tree
-    yield "image", plan.image
+    yield "image", plan.container_image
+    yield from _build(plan, lock)
     if image_day := _image_day(job, lock):
         yield "", f"{INDENT}{image_day}"
     for model, (kind, keys) in zip(plan.models, job.from_hub, strict=True):
@@ -76,6 +77,18 @@ def _vram(resources: Resources) -> str:
     if low:
         return f" of at least {written_size(low)}"
     return f" of at most {written_size(high)}" if high else ""
+
+
+def _build(plan: Plan, lock: Lock) -> Iterator[Row]:
+    """What it is built of."""
+    if plan.build is None:
+        return
+    build = plan.build
+    about = [f"target {build.target}" if build.target else "", *(f"{name}={value}" for name, value in build.args)]
+    yield "", INDENT + " · ".join([f"built of {one_line(build.dockerfile)}", *filter(None, map(one_line, about))])
+    days = {entry.image.without_tag: f"  {entry.ref} as of {entry.locked_on}" for entry in lock.images}
+    for image in build.images:
+        yield "", f"{INDENT}on {image.without_tag}{days.get(image.without_tag, '')}"
 
 
 def _image_day(job: Job, lock: Lock) -> str:

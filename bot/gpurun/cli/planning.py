@@ -12,14 +12,16 @@ from typing import Protocol
 from gpurun.adapters.local import LocalForge
 from gpurun.adapters.local.checkout import LocalState
 from gpurun.cli.the_file import file_on_disk
+from gpurun.domain.build import BuildPin
 from gpurun.domain.config import Job
 from gpurun.domain.errors import ConfigError, HubUnavailable, NothingIncluded, UserError
 from gpurun.domain.folder import beside, config_path
-from gpurun.domain.ids import CommitSha, JobName, TreeSha
+from gpurun.domain.ids import CommitSha, ImageTag, JobName, TreeSha
 from gpurun.domain.lock import Lock
 from gpurun.domain.plan import ModelPin, ModelSpec, Plan
 from gpurun.domain.run import Pins
 from gpurun.domain.source import Merge
+from gpurun.plan.build import images_of
 from gpurun.plan.lines import at_include
 from gpurun.plan.lock import (
     LOCK_NAME,
@@ -98,16 +100,21 @@ async def local_source(forge: LocalForge, state: LocalState, sha: CommitSha, job
     return replace(pins, lfs_left=(), tags=await forge.tags(sha) if job.checkout.git else None)
 
 
-async def draft(at: At, name: JobName, job: Job, files: ModelFiles, source: Pins | None = None) -> Draft:
-    """The plan that a run of this commit would make. Without `source` as if the commit pointed to nothing else.
+async def draft(
+    at: At, name: JobName, job: Job, files: ModelFiles, source: Pins | None = None, *, built: BuildPin | None = None
+) -> Draft:
+    """The plan that a run of this commit would make. Without `source` as if the commit pointed to nothing else. A job
+    with a build needs what the commit holds for it.
 
-    Raises: Unpinned, ConfigError of the lock, PinNotFound for a model.
+    Raises: Unpinned, ConfigError of the lock or of the Dockerfile, PinNotFound for a model.
     """
-    lock = at.lock if job.needs_lock else Lock()
+    images = images_of(job, built)
+    in_dockerfile = job.build is not None and any(isinstance(image, ImageTag) for image in images)
+    lock = at.lock if job.needs_lock or in_dockerfile else Lock()
     if isinstance(lock, UserError):
         raise lock
     try:
-        wanted = pinned(job, lock, folder=at.folder)
+        wanted = pinned(job, lock, images, folder=at.folder)
     except Unpinned as error:
         error.locked_in(from_here(at.state, at.folder))
         raise
@@ -126,9 +133,20 @@ async def draft(at: At, name: JobName, job: Job, files: ModelFiles, source: Pins
             unlisted.append(spec)
         models.append(pin or spec.with_files(()))
     source = source or Pins(tree=at.tree, tags=(), merge=Merge(commit=at.sha))
-    pins = replace(source, lock=lock, image_confirmed=True, models=tuple(models))
+    pins = replace(source, lock=lock, image_confirmed=True, models=tuple(models), build=built)
     plan = build(repo=at.state.repo.name, sha=at.sha, job_name=name, job=job, pins=pins, folder=at.folder)
     return Draft(plan=plan, lock=lock, unlisted=tuple(unlisted), trouble=trouble)
+
+
+async def local_build(
+    forge: LocalForge, at: At, name: JobName, job: Job, source: Pins | None = None
+) -> BuildPin | None:
+    """What the commit holds for the job's build. `source` as for `draft`. Raises: ConfigError, SourceUnavailable."""
+    if job.build is None:
+        return None
+    from gpurun.cli.building import build_of as look  # most jobs have none, and it needs much
+
+    return await look(forge, at, name, job, source)
 
 
 class LockOnly:

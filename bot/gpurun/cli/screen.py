@@ -29,8 +29,8 @@ LAID_OUT_CHARS = 32 * 1024
 PEEK_BYTES = 4096
 OURS = "::gpurun:: "
 """What lines of the agent in the log start with."""
-_PERCENT = re.compile(r" \d+ %$")
-_MOVES = re.compile(r" \d+ %$|(?<=quiet for ).+$")
+_PERCENT = re.compile(r" \d+ %$|, step \d+/\d+$")
+_MOVES = re.compile(r" \d+ %$|, step \d+/\d+$|(?<=quiet for ).+$")
 """What changes all the time; a terminal has a line for that."""
 _STYLES = {Verdict.PASSED: "bold green", Verdict.CANCELLED: "bold yellow"}
 _AFTER_THE_LOG = (Phase.COLLECTING, Phase.FINISHED)

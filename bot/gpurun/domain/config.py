@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpurun.domain.config_values import (
     ARTIFACT,
     ATTEMPTS,
+    BUILD_ARG,
+    CHECKOUT_PATH,
     CPUS,
     DURATION,
     ENV_NAME,
@@ -31,10 +33,12 @@ from gpurun.domain.config_values import (
     NAME,
     NAME_IN_LIST,
     PROVIDER_ID,
+    REGISTRY_SERVER,
     SECRET_NAME,
     SHELL,
     SIZE,
     SOURCE_REF,
+    STAGE,
     TARGET,
     TEXT,
     USERNAME,
@@ -60,7 +64,7 @@ PLANNED_KEYS: Mapping[str, frozenset[str]] = {
     "file": frozenset({"permissions", "budgets", "notifications"}),
     "job": frozenset(
         {
-            *("paths", "skip_if_only_changed", "build", "setup_inputs", "checkpoint", "matrix", "assert"),
+            *("paths", "skip_if_only_changed", "setup_inputs", "checkpoint", "matrix", "assert"),
             *("required", "concurrency", "merge_queue"),
         }
     ),
@@ -161,13 +165,34 @@ class LimitKeys(Part, place="limits"):
 
 
 class RegistryKeys(Part, place="registry"):
-    """The login for the job's image at its registry. The job does not get it."""
+    """The login for the job's image, or for those of its `build`, at their registry. The job does not get it."""
 
     username: str = key(USERNAME, examples=["ci-bot", "$oauthtoken"])
     """Required. Of a person or robot. At nvcr.io it is `$oauthtoken`; ghcr.io takes any name with a token."""
     password: str = key(SECRET_NAME, examples=["REGISTRY_TOKEN"])
     """Required. The name of the secret with the password or token: `gpurun secret set` on the server, `.env` for
     `gpurun run` and `gpurun lock`, which take Docker's own login when it is not there."""
+    server: str | None = key(REGISTRY_SERVER, default=None, examples=["ghcr.io"])
+    """The registry that gets this login; images of others are pulled without. Needed when the images of a `build` are
+    from several."""
+
+
+class BuildKeys(Part, place="build", short="context", hint="Write `build: .`, or `build: {dockerfile: Dockerfile}`."):
+    """A Dockerfile of the repository, built before the job where it runs. `build: .` means `build: {context: .}`. Every
+    image that it names is pinned: by digest, or by a tag that `.gpurun.lock` pins.
+    """
+
+    dockerfile: str | None = key(CHECKOUT_PATH, default=None, examples=["docker/Dockerfile"])
+    """The file, from the folder that holds this one. Without it: `Dockerfile` in the context."""
+    context: str | None = key(CHECKOUT_PATH, default=None, examples=[".", "docker"])
+    """What `COPY` and `ADD` see: a folder of the commit without what its `.dockerignore` names, from the folder that
+    holds this file. Without it: `.`"""
+    target: str | None = key(STAGE, default=None, examples=["gpu"])
+    """The stage that is built. Without it: the last one."""
+    args: Mapping[str, str] = key(
+        Named(BUILD_ARG, ENV_VALUE), default=MappingProxyType({}), examples=['{CUDA: "12.4"}']
+    )
+    """Values for `ARG`. They are no place for secrets: an image keeps them."""
 
 
 class TriggerKeys(Part, place="trigger"):
@@ -194,7 +219,9 @@ class JobKeys(Part, place="job"):
     image: ImageRef | ImageTag | None = key(
         IMAGE, default=None, examples=["ghcr.io/org/app:1.2", "ghcr.io/org/app@sha256:…"]
     )
-    """Required. The container image: by digest, or by a tag that `.gpurun.lock` pins."""
+    """Required, unless `build` stands there. The container image: by digest, or by a tag that `.gpurun.lock` pins."""
+    build: BuildKeys | None = key(BuildKeys, default=None)
+    """In the place of `image`: a Dockerfile of the repository."""
     registry: RegistryKeys | None = key(RegistryKeys, default=None)
     """The login for a private image. Without it: what the machine of the bot is logged in with."""
     setup: str = key(TEXT, default="", examples=["pip install -e ."])
@@ -238,6 +265,8 @@ class JobKeys(Part, place="job"):
         for name in self.secrets:
             if name in self.env:
                 return "secrets", f"{name} stands under `env` too. Delete it in one of the two places"
+        if self.image is not None and self.build is not None:
+            return "build", "`image` stands there too. Delete one of the two"
         if len(set(self.secrets)) < len(self.secrets):
             return "secrets", "a name stands there twice. Delete one of them"
         return None
@@ -299,7 +328,6 @@ class File(Part, place="file"):
 class Job(JobKeys):
     """A job after `defaults` were merged into it."""
 
-    image: ImageRef | ImageTag = key(IMAGE)
     run: str = key(SHELL)
 
     def needs(self) -> Resources:
@@ -369,7 +397,7 @@ class Job(JobKeys):
 
     @property
     def needs_lock(self) -> bool:
-        """Whether the file names something that can move."""
+        """Whether the file itself names something that can move; a Dockerfile may, too."""
         return isinstance(self.image, ImageTag) or any(isinstance(keys.ref, HubRef) for _, keys in self.from_hub)
 
 

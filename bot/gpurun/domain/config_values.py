@@ -143,6 +143,35 @@ def _workdir(text: str) -> str:
     return "/".join(part for part in parts if part != ".")
 
 
+def _checkout_path(text: str) -> str:
+    if text.startswith(("/", "~")) or "\\" in text or not text.strip() or not text.isprintable():
+        raise ValueError(
+            f"{quoted(text)} is no path of the checkout. Write one such as docker/Dockerfile, from the folder that "
+            "holds this file"
+        )
+    return text
+
+
+def _stage(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", text):
+        raise ValueError(f"{quoted(text)} is no stage of a Dockerfile. Write the name behind `AS`")
+    return text
+
+
+def _build_arg(text: str) -> str:
+    if not re.fullmatch(_ENV_NAME, text):
+        raise ValueError(f"{quoted(text)} cannot be the name of an `ARG`. Use letters, digits and '_', no digit first")
+    return text
+
+
+def _registry_server(text: str) -> str:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,252}(:[0-9]{1,5})?", text) or not (
+        text == "localhost" or "." in text or ":" in text
+    ):
+        raise ValueError(f"{quoted(text)} is no registry. Write its host as images name it, such as ghcr.io")
+    return text
+
+
 def _glob(text: str) -> str:
     if not text.strip() or any(char.isspace() for char in text) or len(text) > MAX_GLOB_CHARS:
         raise ValueError(f"{quoted(text)} is no pattern. Write one such as ghcr.io/org/*")
@@ -250,6 +279,10 @@ SIZE = Value(size_mib, {"pattern": f"^{_A_SIZE}$", "type": "string"})
 SOURCE_REF = Value(_source_ref, {"enum": ["head", "merge"], "type": "string"})
 FETCH_OR_SKIP = Value(_fetch_or_skip, {"enum": ["fetch", "skip"], "type": "string"})
 SECRET_NAME = Value(_secret_name, {**_NO_RESERVED_ENV, "pattern": f"^{NAME_IN_CAPITALS}$", "type": "string"})
+CHECKOUT_PATH = Value(_checkout_path, _any_text(pattern=r"^(?![/~])[^\\]+$"))
+STAGE = Value(_stage, _any_text(pattern="^[A-Za-z0-9][A-Za-z0-9._-]*$", maxLength=128))
+BUILD_ARG = Value(_build_arg, {"pattern": f"^{_ENV_NAME}$", "type": "string"})
+REGISTRY_SERVER = Value(_registry_server, {"pattern": r"^(localhost|[a-z0-9.-]*[.:][a-z0-9.:-]*)$", "type": "string"})
 USERNAME = Value(_username, _any_text(pattern=r"^[^\s:]+$", maxLength=255))
 WORKDIR = Value(_workdir, _any_text(pattern=r"^(?![/~])[^\\]+$"))
 GLOB = Value(_glob, _any_text(maxLength=MAX_GLOB_CHARS, pattern=r"^\S+$"))

@@ -113,6 +113,10 @@ class WrongPlatform(UserError):
     """The image is for other machines than those where the job may run."""
 
 
+class CannotBuild(UserError):
+    """No provider that the job may use builds images."""
+
+
 class Transient(GpurunError):
     """Worth another try later."""
 

@@ -62,6 +62,26 @@ class ImageRef(_Checked):
         """What stands before the `@`, tag included."""
         return self.split("@", 1)[0]
 
+    @property
+    def without_tag(self) -> str:
+        """`repository@sha256:…`: what the digest names, whatever the tag became meanwhile."""
+        head, _, last = self.name.rpartition("/")
+        repository = last.split(":", 1)[0]
+        return f"{head}/{repository}@{self.digest}" if head else f"{repository}@{self.digest}"
+
+
+class BuiltImage(_Checked):
+    """An image that was built for us and lies on an engine only, `gpurun-build:<SHA-256 of its inputs>`."""
+
+    __slots__ = ()
+    _pattern = r"gpurun-build:[0-9a-f]{64}"
+    _what = "an image that was built from a Dockerfile"
+
+    @property
+    def inputs_sha256(self) -> str:
+        """64 hex digits."""
+        return self.rpartition(":")[2]
+
 
 class ImageTag(_Checked):
     """A container image by a name that can move, `[registry[:port]/]repository[:tag]`."""

@@ -6,6 +6,14 @@ from dataclasses import dataclass, field
 
 from pydantic import SecretStr
 
+HUB = "docker.io"
+
+
+def registry_of(image: str) -> str:
+    """`ghcr.io` of `ghcr.io/org/app:1.2`; `docker.io` of a name without a host. As Docker reads names."""
+    first, slash, _ = image.partition("/")
+    return first if slash and (first == "localhost" or "." in first or ":" in first) else HUB
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryLogin:
@@ -15,6 +23,12 @@ class RegistryLogin:
     """NGC's is always `$oauthtoken`."""
     password: SecretStr = field(repr=False)
     """Or a token, where the registry wants one."""
+    server: str = ""
+    """The registry that may get it; empty: that of the image which it is given with."""
+
+    def is_for(self, image: str) -> bool:
+        """Whether that image's registry may get it."""
+        return not self.server or self.server == registry_of(image)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import SecretStr
 
-from gpurun.domain.ids import ImageRef
+from gpurun.domain.ids import BuiltImage, ImageRef
 from gpurun.domain.image import RegistryLogin
 from gpurun.domain.plan import Resources
 
@@ -51,7 +51,7 @@ class Launch:
     install: str
     """8 characters naming this installation of the bot; label `gpurun.install`."""
     offer: Offer
-    image: ImageRef
+    image: ImageRef | BuiltImage
     needs: Resources
     hard_deadline: datetime
     uplink: Uplink

@@ -102,13 +102,16 @@ class Part:
     """What it is called in a table by places."""
     HINT: ClassVar[str | None] = None
     """What to do about something else than keys and values."""
+    SHORT: ClassVar[str] = ""
+    """The key that one text in the place of keys and values stands for; empty when there is none."""
 
-    def __init_subclass__(cls, *, place: str | None = None, hint: str | None = None) -> None:
+    def __init_subclass__(cls, *, place: str | None = None, hint: str | None = None, short: str = "") -> None:
         own = {name: value for name, value in vars(cls).items() if isinstance(value, Key)}
         cls.KEYS = {**cls.KEYS, **own}
         cls.REQUIRED = tuple(name for name, value in cls.KEYS.items() if value.is_required)
         cls.PLACE = cls.PLACE if place is None else place
         cls.HINT = cls.HINT if hint is None else hint
+        cls.SHORT = short or cls.SHORT
         for name, value in own.items():
             if value.is_required:
                 delattr(cls, name)

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from gpurun.domain.ids import CommitSha, ImageRef, JobName, RepoName, Revision, TreeSha
+from gpurun.domain.build import BuildPlan
+from gpurun.domain.ids import BuiltImage, CommitSha, ImageRef, JobName, RepoName, Revision, TreeSha
 from gpurun.domain.source import GitTag, Submodule
 
 HubKind = Literal["model", "dataset"]
@@ -107,7 +108,9 @@ class Plan:
     commit: CommitSha
     tree: TreeSha
     job: JobName
-    image: ImageRef
+    image: ImageRef | None
+    """None: `build` makes it."""
+    build: BuildPlan | None = None
     run: str
     """Shell text, run by `sh -c` in the container."""
     setup: str = ""
@@ -132,3 +135,18 @@ class Plan:
     """The work folder has a `.git`."""
     tags: tuple[GitTag, ...] = ()
     """In that `.git`, sorted by name."""
+
+    @property
+    def pulled_images(self) -> tuple[ImageRef, ...]:
+        """Its own, or those that its Dockerfile names."""
+        if self.build is not None:
+            return self.build.images
+        return () if self.image is None else (self.image,)
+
+    @property
+    def container_image(self) -> ImageRef | BuiltImage:
+        """What the container is made of."""
+        if self.build is not None:
+            return self.build.image
+        assert self.image is not None  # one of the two
+        return self.image

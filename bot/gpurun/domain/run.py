@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from gpurun.domain.build import BuildPin
 from gpurun.domain.forge import RepoRef
-from gpurun.domain.ids import CommitSha, JobName, TreeSha
+from gpurun.domain.ids import CommitSha, ImageRef, JobName, TreeSha
 from gpurun.domain.lock import Lock
 from gpurun.domain.offer import DiskUse, InstanceState, Offer
 from gpurun.domain.plan import ModelPin, Plan
@@ -72,6 +73,11 @@ class ResultKind(StrEnum):
     REFUSED = "refused"
 
 
+BUILDING = "building"
+BUILT = "built"
+"""When the build of an image began and ended, beside the phases of the agent."""
+
+
 class Phase(StrEnum):
     """Where the agent is."""
 
@@ -117,6 +123,10 @@ class Pins:
     tree: TreeSha | None = None
     lock: Lock | None = None
     """The entries of `.gpurun.lock` that the job needs; None before it was read, or when the file pins everything."""
+    build: BuildPin | None = None
+    """What the commit holds for the job's `build`; None before it was read, and for a job without."""
+    confirmed: tuple[ImageRef, ...] = ()
+    """Images of the Dockerfile that their registries have."""
     image_confirmed: bool = False
     platforms: tuple[str, ...] = ()
     """That the image is for; empty when nobody says."""
@@ -250,7 +260,7 @@ class Attempt:
     """Hash of the run token; empty until claimed."""
     phase: Phase | None = None
     phase_times: Mapping[str, datetime] = field(default_factory=dict)
-    """First time each phase was seen, by our clock."""
+    """First time each phase was seen, by our clock; and BUILDING and BUILT of an image."""
     last_seen_at: datetime | None = None
     observed: InstanceState | None = None
     observed_at: datetime | None = None

@@ -9,10 +9,17 @@ from enum import StrEnum
 
 
 class StreamName(StrEnum):
-    """The two streams."""
+    """LOG and METRICS are the agent's. BUILD is the bot's, and is whole before the agent exists: it and then LOG are
+    the log of an attempt.
+    """
 
     LOG = "log"
     METRICS = "metrics"
+    BUILD = "build"
+
+
+OF_AGENTS = (StreamName.LOG, StreamName.METRICS)
+"""To which an agent may append."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ from gpurun.domain.plan import Plan
 from gpurun.domain.run import Attempt, AttemptState, AuditEntry, Run, RunState, Stray, StrayState
 from gpurun.domain.stream import StreamName
 from gpurun.flow import edges, failpoints
+from gpurun.flow.build import ImageBuilds
 from gpurun.flow.engine_weights import lay_out_weights, let_weights_go, side_by_side
 from gpurun.flow.login import login_of
 from gpurun.flow.planning import job_of
@@ -42,6 +43,7 @@ from gpurun.run.decide_attempt import (
     AttemptDecision,
     AttemptFacts,
     AttemptIsOver,
+    BuildFailed,
     Destroy,
     Destroyed,
     LastWords,
@@ -93,6 +95,7 @@ class AttemptSteps:
 
     def __init__(self, services: EngineServices) -> None:
         self._s = services
+        self._builds = ImageBuilds(services)
         self._receiver_up_at: datetime | None = None
         """Agents count as reachable since our first look, by the clock of the rows."""
         self._seen: dict[Lease, _Rows] = {}
@@ -272,7 +275,9 @@ class AttemptSteps:
         tx.audit(engine_audit(now, "create_sent", f"attempt:{attempt.id}", name=attempt.name))
         return True
 
-    async def _all_prepared(self, attempt: Attempt, run: Run) -> tuple[Launch, Preparation | Rejected | WrongWeights]:
+    async def _all_prepared(
+        self, attempt: Attempt, run: Run
+    ) -> tuple[Launch, Preparation | Rejected | WrongWeights | BuildFailed]:
         """Image and weights, as far as they are. A job whose image is refused downloads nothing."""
         if run.plan is None:
             raise Bug(f"The run {run.id} has an attempt and no plan.")
@@ -288,6 +293,9 @@ class AttemptSteps:
         except SecretUnavailable as lost:  # since planning
             return launch, Rejected("auth", str(lost))
         launch = replace(launch, login=login)
+        built = await self._builds.image_of(attempt, run.plan, launch, wait_s=PREPARE_WAIT_S)
+        if not isinstance(built, Preparation) or not built.ready:
+            return launch, built
         image = await self._prepare(attempt, launch)
         if isinstance(image, Rejected):
             return launch, image
@@ -307,7 +315,7 @@ class AttemptSteps:
             attempt_id=attempt.id,
             install=self._s.install_id,
             offer=attempt.offer,
-            image=plan.image,
+            image=plan.container_image,
             needs=plan.resources,
             hard_deadline=attempt.hard_deadline,
             uplink=uplink,
@@ -415,6 +423,7 @@ class AttemptSteps:
             failpoints.ATTEMPT_UPLINK_CLOSE, lambda: self._s.uplinks.close(attempt.id), timeout_s=CALL_TIMEOUT_S
         )
         await let_weights_go(self._s, attempt)
+        self._builds.forget(attempt)
 
 
 def _give_back(tx: Tx, before: Attempt, row: Attempt, lease: Lease) -> bool:

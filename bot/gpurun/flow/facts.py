@@ -40,7 +40,7 @@ def gather(tx: Tx, run_id: str, links: Links) -> RunFacts:
         raise Bug(f"run {run_id} vanished")
     attempts, now = tx.attempts(run_id), tx.now()
     last = attempts[-1] if attempts else None
-    log_size = tx.stream_end(last.id, StreamName.LOG).next if last else 0
+    log_size = tx.log_size(last.id) if last else 0
     costs = (attempt_cost(attempt, now) for attempt in attempts)
     return RunFacts(
         run=run,
@@ -48,7 +48,7 @@ def gather(tx: Tx, run_id: str, links: Links) -> RunFacts:
         attempts=attempts,
         log_tail=_log_tail(tx, last, log_size),
         log_size=log_size,
-        summary=summarise(_tail(tx, last, StreamName.METRICS, METRICS_BYTES)) if last else None,
+        summary=summarise(_metrics(tx, last)) if last else None,
         costs=tuple(cost for cost in costs if cost is not None),
         artifacts=tx.artifacts(last.id) if last else (),
         run_url=run_page(run, links.public_url),
@@ -64,23 +64,24 @@ def run_page(run: Run, public_url: str) -> str:
 
 def _log_tail(tx: Tx, attempt: Attempt | None, size: int) -> bytes:
     """The end of the log; when it is white space, the end of what was said before."""
-    tail = _tail(tx, attempt, StreamName.LOG, LOG_TAIL_BYTES)
-    if attempt is None or tail.rstrip(_BLANK):
+    if attempt is None:
+        return b""
+    tail = tx.read_log(attempt.id, offset=max(0, size - LOG_TAIL_BYTES), max_bytes=LOG_TAIL_BYTES)
+    if tail.rstrip(_BLANK):
         return tail
     end = size - len(tail)
     while end > max(0, size - BLANK_BYTES):
         start = max(0, end - WINDOW_BYTES)
-        said = tx.read_stream(attempt.id, StreamName.LOG, offset=start, max_bytes=end - start).rstrip(_BLANK)
+        said = tx.read_log(attempt.id, offset=start, max_bytes=end - start).rstrip(_BLANK)
         if said:
             end = start + len(said)
             start = max(0, end - LOG_TAIL_BYTES)
-            return tx.read_stream(attempt.id, StreamName.LOG, offset=start, max_bytes=end - start)
+            return tx.read_log(attempt.id, offset=start, max_bytes=end - start)
         end = start
     return tail
 
 
-def _tail(tx: Tx, attempt: Attempt | None, name: StreamName, max_bytes: int) -> bytes:
-    if attempt is None:
-        return b""
-    end = tx.stream_end(attempt.id, name).next
-    return tx.read_stream(attempt.id, name, offset=max(0, end - max_bytes), max_bytes=max_bytes)
+def _metrics(tx: Tx, attempt: Attempt) -> bytes:
+    end = tx.stream_end(attempt.id, StreamName.METRICS).next
+    start = max(0, end - METRICS_BYTES)
+    return tx.read_stream(attempt.id, StreamName.METRICS, offset=start, max_bytes=METRICS_BYTES)

@@ -14,7 +14,8 @@ from gpurun.run.trust import NO_SECRETS, may_hold_secrets
 
 
 async def login_of(run: Run, job: Job, own_use: Callable[[str], Awaitable[SecretStr | None]]) -> RegistryLogin | None:
-    """From the secrets of the run's repository, which `own_use` has by name; None: the machine's own.
+    """From the secrets of the run's repository, which `own_use` has by name; None: the machine's own. It says for which
+    registry it is when the job does.
 
     Raises: SecretUnavailable.
     """
@@ -24,4 +25,6 @@ async def login_of(run: Run, job: Job, own_use: Callable[[str], Awaitable[Secret
     if not may_hold_secrets(run):
         raise SecretUnavailable(NO_SECRETS)
     password = await own_use(keys.password)
-    return None if password is None else RegistryLogin(username=keys.username, password=password)
+    if password is None:
+        return None
+    return RegistryLogin(username=keys.username, password=password, server=keys.server or "")

@@ -13,6 +13,7 @@ import anyio
 
 from gpurun.domain.config import Config, Job, PolicyKeys
 from gpurun.domain.errors import (
+    CannotBuild,
     ConfigError,
     GpurunError,
     NotByPolicy,
@@ -31,24 +32,28 @@ from gpurun.domain.plan import Plan
 from gpurun.domain.run import Fault, Pins, Run, RunState, Verdict
 from gpurun.domain.source import Merge
 from gpurun.flow import edges, failpoints
+from gpurun.flow.build import read_build
 from gpurun.flow.commit import FETCH_TIMEOUT_S, fetch_commit, fetch_history, fetch_lfs, fetch_submodule, find_merge
 from gpurun.flow.login import login_of
 from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices
 from gpurun.flow.silence import kept_notes, recalled_notes
 from gpurun.plan import digest as digests
-from gpurun.plan.lines import at_include
+from gpurun.plan.build import images_of, require_one_registry, syntax_note
+from gpurun.plan.lines import at_build, at_include
 from gpurun.plan.load import load, policy_of
 from gpurun.plan.lock import (
     LOCK_NAME,
     MAX_LOCK_BYTES,
+    and_all,
     moved_note,
     part_for,
+    pinned,
     read_lock,
     require_same_files,
     without_files,
 )
 from gpurun.plan.platforms import platforms_note, require_a_machine
-from gpurun.plan.policy import changed_note, providers_of, require_allowed
+from gpurun.plan.policy import changed_note, providers_of, require_allowed, require_images_allowed
 from gpurun.plan.resolve import (
     ConfirmImage,
     FetchCommit,
@@ -57,6 +62,7 @@ from gpurun.plan.resolve import (
     FetchSubmodule,
     FindMerge,
     Pin,
+    ReadBuild,
     ReadLock,
     ResolveModel,
     build,
@@ -66,7 +72,7 @@ from gpurun.plan.resolve import (
     with_lfs,
     with_submodule,
 )
-from gpurun.ports.provider import Provider, SaysPlatform
+from gpurun.ports.provider import Builds, Provider, SaysPlatform
 from gpurun.run.decide_run import end, enter
 
 NO_MERGE = "This is the checkout itself: `checkout: {ref: merge}` is for pull requests."
@@ -79,6 +85,7 @@ _REASONS: Mapping[type[UserError], str] = {
     NotByPolicy: "policy",
     SecretUnavailable: "secret",
     WrongPlatform: "platform",
+    CannotBuild: "build",
 }
 """What a run was refused for, in a word; `config` for the rest."""
 
@@ -100,6 +107,7 @@ class Resolver:
     async def __call__(self, run: Run, job: Job) -> tuple[Pins, tuple[Exception, ...]]:
         """Commit, image and the next model at the same time: the pins with those that went well, and what did not."""
         missing = missing_pins(job, run.pins, folder=run.folder)
+        require_build_allowed(run, job)
         outcomes = await _side_by_side([partial(self._resolve_or_say_when, run, job, pin) for pin in missing])
         pins = run.pins
         for outcome in outcomes:
@@ -120,8 +128,10 @@ class Resolver:
         match pin:
             case FindMerge() | FetchCommit() | FetchSubmodule() | FetchHistory() | FetchLfs():
                 return await self._fetch(run, job, pin)
+            case ReadBuild():
+                return await self._read_build(run, job)
             case ReadLock():
-                lock = part_for(job, await self._lock(run))
+                lock = part_for(job, await self._lock(run), images_of(job, run.pins.build))
                 return lambda pins: replace(pins, lock=lock)
             case ConfirmImage():
                 return await self._confirm(run, job, pin)
@@ -164,6 +174,7 @@ class Resolver:
                 failpoints.RUN_LOGIN, lambda: self._s.vault.own_use(run.repo, name), timeout_s=CALL_TIMEOUT_S
             ),
         )
+        login = login if login is not None and login.is_for(pin.image) else None
         seen = await edges.call(
             failpoints.RUN_IMAGE,
             lambda: self._s.images.confirm(pin.image, locked=pin.locked, login=login),
@@ -172,6 +183,15 @@ class Resolver:
         notes = await kept_notes(self._s, run, pin.image, seen)
         machines = await self._machines(run, job) if seen.platforms else {}
         not_on = require_a_machine(pin.image, seen.platforms, machines)
+        if job.build is not None:
+            wanted = pinned(job, run.pins.lock or Lock(), images_of(job, run.pins.build)).images
+            return lambda pins: replace(
+                pins,
+                confirmed=(*pins.confirmed, pin.image),
+                image_confirmed={*wanted} <= {*pins.confirmed, pin.image},
+                not_on=tuple(dict.fromkeys((*pins.not_on, *not_on))),
+                notes=(*pins.notes, *notes),
+            )
         return lambda pins: replace(
             pins,
             image_confirmed=True,
@@ -180,6 +200,23 @@ class Resolver:
             not_on=not_on,
             notes=(*pins.notes, *notes),
         )
+
+    async def _read_build(self, run: Run, job: Job) -> Pinned:
+        """Dockerfile and context. Raises: CannotBuild, ConfigError."""
+        assert job.build is not None
+        places = usable(self._s.providers, providers_of(job, policy(run)))
+        builders = {name: one for name, one in places.items() if isinstance(one, Builds)}
+        if places and not builders:
+            raise CannotBuild(
+                f"The job has a `build`, and {and_all(list(places))} cannot build images.",
+                hint="Push the image to a registry and write `image: name:tag` in its place.",
+            )
+        own = {name: platform for name, platform in (await self._machines(run, job)).items() if name in builders}
+        platform = next((one for one in own.values() if one), "")
+        pin = await read_build(self._s, run, job.build, platform=platform)
+        not_on = (name for name in places if name not in builders or own.get(name) not in {"", None, platform})
+        left_out = tuple(not_on)
+        return lambda pins: replace(pins, build=pin, not_on=tuple(dict.fromkeys((*pins.not_on, *left_out))))
 
     async def _machines(self, run: Run, job: Job) -> Mapping[str, str]:
         """Platforms of the providers that the job may use, as far as they are known; empty where they are not."""
@@ -229,6 +266,20 @@ def allowed(run: Run) -> Job:
     return job
 
 
+def require_build_allowed(run: Run, job: Job) -> None:
+    """What its Dockerfile names, once that was read, is allowed, and one login is enough. Raises: NotByPolicy,
+    ConfigError.
+    """
+    if job.build is None or run.pins.build is None:
+        return
+    images = images_of(job, run.pins.build)
+    require_images_allowed(images, policy(run))
+    try:
+        require_one_registry(job, images)
+    except ConfigError as error:
+        raise at_build(error, run.config_text, run.job) from error
+
+
 def policy(run: Run) -> PolicyKeys:
     """That of the default branch. Raises: NotByPolicy when it cannot be known."""
     try:
@@ -242,7 +293,9 @@ def policy(run: Run) -> PolicyKeys:
 
 def _notes(run: Run, job: Job, plan: Plan, pins: Pins) -> tuple[str, ...]:
     locked = pins.lock.image(job.image) if pins.lock is not None and isinstance(job.image, ImageTag) else None
-    notes = [platforms_note(plan.image, pins.platforms), moved_note(locked, pins.tag_points_to, folder=run.folder)]
+    notes = [moved_note(locked, pins.tag_points_to, folder=run.folder), syntax_note(pins.build, job.build)]
+    if plan.image is not None:
+        notes.insert(0, platforms_note(plan.image, pins.platforms))
     if run.pr is None:  # no default branch was asked: who runs a job on a machine of theirs sets its policy
         notes.insert(0, NO_MERGE if job.wants_merge else "")
     else:
@@ -354,4 +407,5 @@ def _sentences(error: UserError) -> str:
 
 
 def _fault(error: ConfigError, folder: str) -> Fault:
-    return Fault(file=beside(folder, error.file), line=error.line, text=_sentences(error))
+    ours = error.file in {CONFIG_NAME, LOCK_NAME}  # a Dockerfile is named from the top
+    return Fault(file=beside(folder, error.file) if ours else error.file, line=error.line, text=_sentences(error))

@@ -37,5 +37,6 @@ def _confirmed_on(tx: Tx, run: Run, image: ImageRef) -> str:
 
     What another repository may pull says nothing of this one.
     """
-    runs = (one for one in tx.runs_of_commit(run.repo.name, run.sha) if one.plan and one.plan.image == image)
+    of_commit = tx.runs_of_commit(run.repo.name, run.sha)
+    runs = (one for one in of_commit if one.plan is not None and image in one.plan.pulled_images)
     return max((one.created_at.date().isoformat() for one in runs if not one.pins.notes), default="")

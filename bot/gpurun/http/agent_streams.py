@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from gpurun.domain.errors import GpurunError, Transient
 from gpurun.domain.run import Attempt
-from gpurun.domain.stream import Piece, StreamName, Taken
+from gpurun.domain.stream import OF_AGENTS, Piece, StreamName, Taken
 from gpurun.http.agent_session import BODY_TIMEOUT_S, RECORDS
 from gpurun.http.asgi import TEXT, Refusal, answer, read_body
 from gpurun.http.callers import Bearer, bearer, refusal_of, require_wanted
@@ -135,10 +135,10 @@ class StreamAppends:
 
 def stream_name(word: str) -> StreamName:
     """Raises Refusal 404."""
-    try:
-        return StreamName(word)
-    except ValueError:
-        raise Refusal(404, "There is no such stream.") from None
+    name = next((one for one in OF_AGENTS if one.value == word), None)
+    if name is None:
+        raise Refusal(404, "There is no such stream.")
+    return name
 
 
 def parameters(scope: Scope) -> dict[str, str]:

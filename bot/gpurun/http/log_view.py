@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from gpurun.domain.run import Attempt, Run
-from gpurun.domain.stream import StreamName
 from gpurun.domain.text import clean
 from gpurun.http.run_view import has_ended
 from gpurun.ports.clock import Clock
@@ -73,7 +72,7 @@ def read_piece(tx: Tx, run_id: str, number: int | None, offset: int) -> LogPiece
     if run is None:
         return None
     attempt = chosen(tx.attempts(run_id), number)
-    data = tx.read_stream(attempt.id, StreamName.LOG, offset=offset, max_bytes=WINDOW_BYTES) if attempt else b""
+    data = tx.read_log(attempt.id, offset=offset, max_bytes=WINDOW_BYTES) if attempt else b""
     return LogPiece(run=run, attempt=attempt, data=data, offset=offset, ended=has_ended(run, attempt))
 
 
@@ -126,4 +125,4 @@ async def raw(store: Store, attempt_id: str, offset: int) -> AsyncIterator[bytes
 
 
 def _stored(tx: Tx, *, attempt_id: str, offset: int) -> bytes:
-    return tx.read_stream(attempt_id, StreamName.LOG, offset=offset, max_bytes=WINDOW_BYTES)
+    return tx.read_log(attempt_id, offset=offset, max_bytes=WINDOW_BYTES)

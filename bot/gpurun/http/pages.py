@@ -23,7 +23,6 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from gpurun.domain.run import Attempt, Run, RunState
-from gpurun.domain.stream import StreamName
 from gpurun.domain.text import clean
 from gpurun.http import log_view
 from gpurun.http.artifact_pages import ArtifactPages
@@ -174,7 +173,7 @@ class Pages:
         """The last lines that a page starts with, and the offset behind them."""
         if attempt is None:
             return "", 0
-        end = await self._store.read(lambda tx: tx.stream_end(attempt.id, StreamName.LOG).next)
+        end = await self._store.read(lambda tx: tx.log_size(attempt.id))
         start = max(0, end - FIRST_LOG_BYTES)
         piece = await self._piece(run, attempt.number, start)
         lines = piece.lines

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from gpurun.domain.folder import job_in
 from gpurun.domain.manifest import manifest_digest
 from gpurun.domain.plan import ModelPin, Resources
-from gpurun.domain.run import Attempt, AttemptState, Phase, Run, RunState, Verdict
+from gpurun.domain.run import BUILDING, BUILT, Attempt, AttemptState, Phase, Run, RunState, Verdict
 from gpurun.domain.stream import Artifact
 from gpurun.domain.telemetry import Series, Summary
 from gpurun.telemetry.meter import attempt_cost, cost_line, usd_text
@@ -189,7 +189,8 @@ def _total_cost(attempts: tuple[Attempt, ...], now: datetime) -> str:
 
 def _steps(attempt: Attempt, now: datetime) -> tuple[Step, ...]:
     seen = [("created", attempt.create_sent_at)] if attempt.create_sent_at else []
-    seen += sorted(((Phase(name).value, at) for name, at in attempt.phase_times.items()), key=lambda step: step[1])
+    seen += sorted(((_step_name(name), at) for name, at in attempt.phase_times.items()), key=lambda step: step[1])
+    seen.sort(key=lambda step: step[1])
     ends = [at for _, at in seen[1:]] + [attempt.result_at or now]
     steps = []
     for (name, at), end in zip(seen, ends, strict=True):
@@ -197,6 +198,10 @@ def _steps(attempt: Attempt, now: datetime) -> tuple[Step, ...]:
         last = name == Phase.FINISHED
         steps.append(Step(name, f"{at:%H:%M:%S}", "" if last else duration(end - at)))
     return tuple(steps)
+
+
+def _step_name(name: str) -> str:
+    return {BUILDING: "build", BUILT: "image ready"}.get(name) or Phase(name).value
 
 
 def _pins(run: Run) -> Iterator[tuple[str, str]]:
@@ -207,7 +212,11 @@ def _pins(run: Run) -> Iterator[tuple[str, str]]:
             yield "tree", run.pins.tree
         return
     yield "tree", plan.tree
-    yield "image", plan.image
+    yield "image", plan.container_image
+    if plan.build is not None:
+        yield "built of", plan.build.dockerfile
+        for image in plan.build.images:
+            yield "on", image
     yield "plan", run.plan_digest
     yield "needs", _needs(plan.resources)
     yield "at most", duration(timedelta(seconds=plan.max_duration_s))

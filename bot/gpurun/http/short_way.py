@@ -14,7 +14,7 @@ from http import HTTPStatus
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from gpurun.domain.stream import StreamName
+from gpurun.domain.stream import OF_AGENTS, StreamName
 
 _FORM = re.compile(
     rb"PUT /agent/v1/streams/(log|metrics)\?offset=([0-9]{1,15}) HTTP/1\.1\r\n"
@@ -42,7 +42,7 @@ Answered = Callable[[int, bytes, Iterable[tuple[bytes, bytes]]], None]
 Take = Callable[[str, WholeAppend, Answered], bool]
 """Of one attempt: True when it will be answered, False when it must go the usual way."""
 
-_NAMES = {name.value.encode(): name for name in StreamName}
+_NAMES = {name.value.encode(): name for name in OF_AGENTS}
 _PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
 
 

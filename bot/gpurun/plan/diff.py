@@ -6,11 +6,13 @@ their content (`etag`), which is known without their bytes.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 
+from gpurun.domain.build import BuildPlan
 from gpurun.domain.plan import ModelFile, ModelPin, Plan, Resources
 
 
@@ -18,6 +20,7 @@ class Group(StrEnum):
     """A part of a plan, in the order in which they are told."""
 
     IMAGE = "image"
+    BUILD = "build"
     MODELS = "models"
     SETUP = "setup"
     RUN = "run"
@@ -60,7 +63,8 @@ def needs_files(a: Plan, b: Plan) -> bool:
 
 
 def _changes(a: Plan, b: Plan) -> Iterator[Change]:
-    yield from _one(Group.IMAGE, (), a.image, b.image)
+    yield from _one(Group.IMAGE, (), a.container_image, b.container_image)
+    yield from _build(a.build, b.build)
     yield from _models(a.models, b.models)
     yield from _one(Group.SETUP, (), a.setup or None, b.setup or None)
     yield from _one(Group.RUN, (), a.run, b.run)
@@ -79,6 +83,22 @@ def _changes(a: Plan, b: Plan) -> Iterator[Change]:
 
 
 Value = str | int | float | None
+
+
+def _build(a: BuildPlan | None, b: BuildPlan | None) -> Iterator[Change]:
+    """What of the inputs of a build is not the same; nothing when only one side has one."""
+    if a is None or b is None:
+        return
+    yield from _one(Group.BUILD, ("Dockerfile",), _hash(a.text), _hash(b.text))
+    yield from _each(Group.BUILD, *({image.name: image.digest for image in one.images} for one in (a, b)))
+    yield from _one(Group.BUILD, ("context",), a.context_sha256, b.context_sha256)
+    yield from _one(Group.BUILD, ("target",), a.target or None, b.target or None)
+    args = ({f"arg {name}": value for name, value in one.args} for one in (a, b))
+    yield from _each(Group.BUILD, *args)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _one(group: Group, name: tuple[str, ...], before: Value, after: Value) -> Iterator[Change]:

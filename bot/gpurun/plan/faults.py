@@ -145,7 +145,7 @@ def missing(key: str, path: Path, at: Node) -> ConfigError:
         hint = "Write `version: 1` in the first line." if key == "version" else "Write a job below `jobs:`."
         return fault_at(at, f"`{key}` is missing", hint)
     examples = {
-        "image": "Write `image: name:tag`, and pin it with `gpurun lock`.",
+        "image": "Write `image: name:tag`, and pin it with `gpurun lock`; or `build: .` for a Dockerfile.",
         "run": "Write `run: ` and a command.",
         "id": "Write `id: organisation/name`.",
         "jobs": "Write `jobs: [smoke]` with the names of the jobs that may use it.",

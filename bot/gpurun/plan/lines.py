@@ -23,6 +23,14 @@ def at_include(error: NothingIncluded, spec: ModelSpec, file: str | bytes | None
     )
 
 
+def at_build(error: ConfigError, file: str | bytes | None, job: JobName) -> ConfigError:
+    """The error at the job's `build`, or at its `registry` when it speaks of that. The file is a good one."""
+    key = "registry" if error.message.startswith("`registry`") else "build"
+    found = _entry(tree(file), job, key)
+    at = found[0] if found else None
+    return ConfigError(error.message, line=at.line if at else 1, column=at.column if at else 1, hint=error.hint)
+
+
 def resources_line(file: str | bytes | None, job: str) -> int:
     """Where the job's `resources` stand, or those of `defaults`; 0 when neither has any. The file is a good one."""
     found = _entry(tree(file), job, "resources")

@@ -177,7 +177,7 @@ def _merged_jobs(file: File, root: Table, reader: Reader) -> dict[JobName, Job]:
     for (key, node), (name, own) in zip(table.entries, file.jobs.items(), strict=True):
         written, path = merged(vars(file.defaults), vars(own)), ("jobs", key.value)
         jobs[name] = Job(**written)
-        reader.require_keys(Job, written, key, path)
+        reader.require_keys(Job.REQUIRED if "build" in written else ("image", *Job.REQUIRED), written, key, path)
         reader.require_even(jobs[name], node, path)
     return jobs
 
@@ -188,6 +188,9 @@ def merged(defaults: Mapping[str, Any], job: Mapping[str, Any]) -> dict[str, Any
     Whatever stands behind the keys goes along; of those that are merged `|` makes one.
     """
     both = {**defaults, **job}
+    for key, other in (("image", "build"), ("build", "image")):
+        if key in job and other not in job:  # one of the two
+            both.pop(other, None)
     for key in _MERGED:
         if key in defaults and key in job:
             both[key] = defaults[key] | job[key]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any, NoReturn
@@ -49,7 +49,14 @@ _Key = tuple[bool, str, HubRef]
 class Unpinned(PinNotFound):
     """The job names what can move, and the lock does not pin it."""
 
-    def __init__(self, images: tuple[ImageTag, ...], models: tuple[tuple[str, HubRef], ...], *, folder: str) -> None:
+    def __init__(
+        self,
+        images: tuple[ImageTag, ...],
+        models: tuple[tuple[str, HubRef], ...],
+        *,
+        folder: str,
+        in_dockerfile: str = "",
+    ) -> None:
         names = [f"the image {image}" for image in images] + [
             f"the {path_told(model)} at {ref}" for model, ref in models
         ]
@@ -58,22 +65,26 @@ class Unpinned(PinNotFound):
         super().__init__(f"{told[0].upper()}{told[1:]} {are} not pinned, and can move.")
         self.images = images
         self.models = models
+        self._in_dockerfile = in_dockerfile
         self.locked_in(folder)
 
     def locked_in(self, folder: str) -> None:
         """The hint for a file in that folder, seen from where the command is typed."""
-        self.hint = f"{lock_again(folder)}\n{_without_lock(self.images, self.models, folder)}"
+        self.hint = f"{lock_again(folder)}\n{_without_lock(self.images, self.models, folder, self._in_dockerfile)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinnedJob:
     """What a job asks for, with nothing left that can move."""
 
-    image: ImageRef
+    images: tuple[ImageRef, ...]
+    """The job's own, or those of its Dockerfile."""
     models: tuple[ModelSpec, ...]
     """In the order of the file."""
-    locked: LockedImage | None = field(compare=False)
-    """The entry that pins the image; None when the file does. It says how it came to be pinned, not what."""
+    locked: Mapping[ImageRef, LockedImage] = field(compare=False)
+    """The entries that pin images; not of those that a file pins. They say how it came to be pinned, not what."""
+    digests: Mapping[ImageTag, ImageRef] = field(compare=False)
+    """Of all tags that are named."""
 
 
 def path_told(path: str) -> str:
@@ -101,35 +112,42 @@ def _command(folder: str, *options: str) -> str:
     return " ".join(["gpurun lock", *([shlex.quote(config_path(folder))] if folder else []), *options])
 
 
-def _without_lock(images: tuple[ImageTag, ...], models: tuple[tuple[str, HubRef], ...], folder: str) -> str:
+def _without_lock(
+    images: tuple[ImageTag, ...], models: tuple[tuple[str, HubRef], ...], folder: str, in_dockerfile: str
+) -> str:
     """What to write instead of names that can move. A digest is not looked up: a refusal waits for nobody."""
+    key, where = ("FROM ", f" {in_dockerfile}") if in_dockerfile else ("image: ", "")
     ways = [
-        f"`image: {image.name}@sha256:<digest>` (`docker buildx imagetools inspect {image.name}:{image.tag}` prints "
-        "the digest)"
+        f"`{key}{image.name}@sha256:<digest>`{where} (`docker buildx imagetools inspect {image.name}:{image.tag}` "
+        "prints the digest)"
         for image in images
     ]
     if models:
         ways.append(f"`revision: <commit>` for {and_all([model for model, _ in models])} (40 hex digits, from the hub)")
-    return f"Or write in `{config_path(folder)}` what cannot move: {and_all(ways)}."
+    file = f" in `{config_path(folder)}`" if models or not in_dockerfile else ""
+    return f"Or write{file} what cannot move: {and_all(ways)}."
 
 
-def pinned(job: Job, lock: Lock, *, folder: str = "") -> PinnedJob:
-    """The job's image by digest and its models by revision. `folder`: where the file lies.
+def pinned(job: Job, lock: Lock, images: Sequence[ImageRef | ImageTag] | None = None, *, folder: str = "") -> PinnedJob:
+    """Images by digest and models by revision. `images`: `plan.build.images_of` a job with a build; None: its own.
+    `folder`: where the file lies.
 
     Raises: Unpinned with everything that the lock lacks.
     """
-    locked = lock.image(job.image) if isinstance(job.image, ImageTag) else None
-    image = job.image if isinstance(job.image, ImageRef) else (locked.image if locked is not None else None)
+    images = _own(job) if images is None else images
+    entries = {tag: lock.image(tag) for tag in images if isinstance(tag, ImageTag)}
+    digests = {tag: entry.image for tag, entry in entries.items() if entry is not None}
     wanted = job.from_hub
     revisions = [_revision(kind, keys, lock) for kind, keys in wanted]
-    images = (job.image,) if isinstance(job.image, ImageTag) and image is None else ()
+    unpinned = tuple(tag for tag in entries if tag not in digests)
     lacking = tuple(
         (hub_path(kind, keys.id), keys.ref)
         for (kind, keys), revision in zip(wanted, revisions, strict=True)
         if revision is None and isinstance(keys.ref, HubRef)
     )
-    if image is None or lacking:
-        raise Unpinned(images, lacking, folder=folder)
+    if unpinned or lacking:
+        where = "in the Dockerfile" if job.build is not None else ""
+        raise Unpinned(unpinned, lacking, folder=folder, in_dockerfile=where)
     specs = (
         ModelSpec(
             id=keys.id,
@@ -143,7 +161,12 @@ def pinned(job: Job, lock: Lock, *, folder: str = "") -> PinnedJob:
         for (kind, keys), revision in zip(wanted, revisions, strict=True)
         if revision is not None
     )
-    return PinnedJob(image=image, models=tuple(specs), locked=locked)
+    return PinnedJob(
+        images=tuple(dict.fromkeys(digests[one] if isinstance(one, ImageTag) else one for one in images)),
+        models=tuple(specs),
+        locked={entry.image: entry for entry in entries.values() if entry is not None},
+        digests=digests,
+    )
 
 
 def _refs(kind: HubKind, keys: ModelKeys, wanted: Collection[tuple[HubKind, ModelKeys]]) -> tuple[str, ...]:
@@ -159,11 +182,16 @@ def _refs(kind: HubKind, keys: ModelKeys, wanted: Collection[tuple[HubKind, Mode
     return own if len(rivals) > 1 else (MAIN, *own)
 
 
-def part_for(job: Job, lock: Lock) -> Lock:
-    """The entries that this job needs."""
+def _own(job: Job) -> tuple[ImageRef | ImageTag, ...]:
+    return () if job.image is None else (job.image,)
+
+
+def part_for(job: Job, lock: Lock, images: Collection[ImageRef | ImageTag] | None = None) -> Lock:
+    """The entries that this job needs; `images` as for `pinned`."""
+    images = _own(job) if images is None else images
     wanted = {(kind, keys.id, keys.ref) for kind, keys in job.from_hub}
     return Lock(
-        images=tuple(entry for entry in lock.images if entry.ref == job.image),
+        images=tuple(entry for entry in lock.images if entry.ref in images),
         models=tuple(entry for entry in lock.models if (entry.kind, entry.id, entry.ref) in wanted),
     )
 

@@ -91,7 +91,10 @@ def _of_model(model: type[Part], placed: Mapping[str, Any], prefix: str, built_i
     for name, one in model.KEYS.items():
         key, value = f"{prefix}{name}", placed.get(name)
         below = one.form
+        if isinstance(value, _Placed) and isinstance(value.node, Table):  # names below the keys of a part
+            value = {at: _Placed(*entry, value.source) for at, entry in _entries(value.node).items()}
         if isinstance(below, type):
+            value = {below.SHORT: value} if isinstance(value, _Placed) else value
             yield from _of_model(below, value or {}, f"{key}.", built_in)
         elif isinstance(value, Mapping) and value:
             yield from (_of_text(f"{key}.{at}", one) for at, one in value.items())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 
 from gpurun.domain.config import Job, PolicyKeys
@@ -13,7 +13,15 @@ from gpurun.domain.ids import JobName
 
 def require_allowed(job: Job, name: JobName, policy: PolicyKeys) -> None:
     """Raises: NotByPolicy with everything that is not allowed."""
-    refused = list(_refused(job, name, policy))
+    _raise(list(_refused(job, name, policy)))
+
+
+def require_images_allowed(images: Iterable[str], policy: PolicyKeys) -> None:
+    """Those of a Dockerfile, which nobody knows before it was read. Raises: NotByPolicy."""
+    _raise([told for image in images for told in _image_refused(image, policy)])
+
+
+def _raise(refused: list[str]) -> None:
     if refused:
         raise NotByPolicy(
             " ".join(refused),
@@ -51,10 +59,14 @@ def _names(image: str) -> tuple[str, ...]:
     return image, bare, hub + image, hub + bare
 
 
-def _refused(job: Job, name: JobName, policy: PolicyKeys) -> Iterator[str]:
-    image = str(job.image).partition("@")[0]
+def _image_refused(named: str, policy: PolicyKeys) -> Iterator[str]:
+    image = str(named).partition("@")[0]
     if policy.images is not None and not any(fnmatchcase(n, glob) for n in _names(image) for glob in policy.images):
         yield f"The image {image} is not allowed here: {', '.join(policy.images) or 'none is'}."
+
+
+def _refused(job: Job, name: JobName, policy: PolicyKeys) -> Iterator[str]:
+    yield from _image_refused(job.image, policy) if job.image is not None else ()
     if job.providers and not providers_of(job, policy):
         yield f"The provider {', '.join(job.providers)} is not allowed here."
     for secret in job.all_secrets:

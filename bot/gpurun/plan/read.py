@@ -27,12 +27,14 @@ class Reader:
 
     def part(self, model: type[P], node: Node, key: Node, path: Path) -> P:
         """What the node means, which stands behind the key and at that path of the file."""
+        if model.SHORT and isinstance(node, Text) and not node.is_null:
+            return self._short(model, node, key, path)
         if not isinstance(node, Table):
             self._add(node, partial(faults.no_part, path, model))
             self._find_nothing(node, key)
             return model()
         if model.REQUIRED and node.find(MERGE) is None:
-            self.require_keys(model, [name.value for name, _ in node.entries], key, path)
+            self.require_keys(model.REQUIRED, [name.value for name, _ in node.entries], key, path)
         found: dict[str, Any] = {}
         for name, value in node.entries:
             known = model.KEYS.get(name.value)
@@ -48,9 +50,15 @@ class Reader:
         self.require_even(made, node, path)
         return made
 
-    def require_keys(self, model: type[Part], written: Collection[str], key: Node, path: Path) -> None:
+    def _short(self, model: type[P], node: Text, key: Node, path: Path) -> P:
+        """One text for the one key that is meant then."""
+        n_faults = len(self.faults)
+        read = self.value(model.KEYS[model.SHORT].form, node, key, path)
+        return model(**{model.SHORT: read}) if len(self.faults) == n_faults else model()
+
+    def require_keys(self, names: Collection[str], written: Collection[str], key: Node, path: Path) -> None:
         """What must be written is."""
-        for name in model.REQUIRED:
+        for name in names:
             if name not in written:
                 self._add(key, partial(faults.missing, name, path))
 

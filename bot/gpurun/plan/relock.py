@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from gpurun.domain.config import Config, Job
 from gpurun.domain.ids import HubRef, ImageTag
@@ -52,9 +53,14 @@ class Difference:
     unneeded: tuple[Name, ...]
 
 
-def wanted_by(jobs: Iterable[Job]) -> tuple[Name, ...]:
+Built = Mapping[str, Collection[ImageTag]]
+"""The tags that the Dockerfiles of jobs name, by job."""
+NONE_BUILT: Built = MappingProxyType({})
+
+
+def wanted_by(jobs: Iterable[Job], in_dockerfiles: Iterable[ImageTag] = ()) -> tuple[Name, ...]:
     """Everything that can move, images first; each once, in the order of the lock."""
-    images: set[ImageTag] = set()
+    images: set[ImageTag] = set(in_dockerfiles)
     models: set[ModelName] = set()
     for job in jobs:
         if isinstance(job.image, ImageTag):
@@ -67,14 +73,18 @@ def wanted_by(jobs: Iterable[Job]) -> tuple[Name, ...]:
     return (*sorted(images), *sorted(models))
 
 
-def jobs_that_want(name: Name, config: Config) -> tuple[str, ...]:
+def jobs_that_want(name: Name, config: Config, built: Built = NONE_BUILT) -> tuple[str, ...]:
     """In the order of the file."""
-    return tuple(job_name for job_name, job in config.jobs.items() if name in wanted_by([job]))
+    return tuple(job_name for job_name, job in config.jobs.items() if name in wanted_by([job], built.get(job_name, ())))
 
 
-def difference(config: Config, lock: Lock) -> Difference:
+def _all_wanted(config: Config, built: Built) -> tuple[Name, ...]:
+    return wanted_by(config.jobs.values(), (tag for tags in built.values() for tag in tags))
+
+
+def difference(config: Config, lock: Lock, built: Built = NONE_BUILT) -> Difference:
     """What the lock lacks, and what it has in vain. Needs no network."""
-    wanted, locked = wanted_by(config.jobs.values()), names_in(lock)
+    wanted, locked = _all_wanted(config, built), names_in(lock)
     return Difference(
         missing=tuple(name for name in wanted if name not in locked),
         unneeded=tuple(name for name in locked if name not in wanted),
@@ -91,20 +101,28 @@ def entry_of(lock: Lock, name: Name) -> Entry | None:
     return lock.model(name.id, name.ref, name.kind) if isinstance(name, ModelName) else lock.image(name)
 
 
-def to_look_up(config: Config, lock: Lock, upgraded: Collection[str]) -> tuple[Name, ...]:
+def to_look_up(config: Config, lock: Lock, upgraded: Collection[str], built: Built = NONE_BUILT) -> tuple[Name, ...]:
     """What has no entry yet, and what the jobs want that are upgraded."""
-    moving = set(wanted_by(job for name, job in config.jobs.items() if name in upgraded))
-    wanted = wanted_by(config.jobs.values())
+    moving = set(
+        wanted_by(
+            (job for name, job in config.jobs.items() if name in upgraded),
+            (tag for name, tags in built.items() if name in upgraded for tag in tags),
+        )
+    )
+    wanted = _all_wanted(config, built)
     return tuple(name for name in wanted if name in moving or entry_of(lock, name) is None)
 
 
-def renewed(config: Config, lock: Lock, found: Mapping[Name, Entry]) -> tuple[Lock, tuple[Row, ...]]:
+def renewed(
+    config: Config, lock: Lock, found: Mapping[Name, Entry], built: Built = NONE_BUILT
+) -> tuple[Lock, tuple[Row, ...]]:
     """The lock with what was found, and what that changes; a name that was not found keeps the entry it has.
 
     An entry that says the same as before stays as it was, with its day.
     """
-    rows = [_row(name, entry_of(lock, name), found.get(name)) for name in wanted_by(config.jobs.values())]
-    rows += [Row(name=name, before=entry_of(lock, name), after=None) for name in difference(config, lock).unneeded]
+    rows = [_row(name, entry_of(lock, name), found.get(name)) for name in _all_wanted(config, built)]
+    unneeded = difference(config, lock, built).unneeded
+    rows += [Row(name=name, before=entry_of(lock, name), after=None) for name in unneeded]
     entries = [row.after for row in rows if row.after is not None]
     kept = Lock(
         images=tuple(entry for entry in entries if isinstance(entry, LockedImage)),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from gpurun.domain.config import Job
 from gpurun.domain.errors import Bug, PinNotFound
-from gpurun.domain.ids import CommitSha, ImageRef, JobName, RepoName
+from gpurun.domain.ids import CommitSha, ImageRef, ImageTag, JobName, RepoName
 from gpurun.domain.lock import Lock, LockedImage
 from gpurun.domain.plan import ModelSpec, Plan
 from gpurun.domain.quantity import quoted
@@ -20,6 +20,7 @@ from gpurun.domain.source import (
     Gitlink,
     Submodule,
 )
+from gpurun.plan.build import images_of, plan_build
 from gpurun.plan.lock import lock_upgraded, pinned, with_day
 
 MAX_LISTED_BYTES = 3 * 1024 * 1024
@@ -62,6 +63,11 @@ class FetchLfs:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadBuild:
+    """The commit's Dockerfile and context must be looked at; the commit is all there."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReadLock:
     """`.gpurun.lock` at the commit must say what the names in the job stand for."""
 
@@ -82,23 +88,30 @@ class ResolveModel:
     spec: ModelSpec
 
 
-Pin = FindMerge | FetchCommit | FetchSubmodule | FetchHistory | FetchLfs | ReadLock | ConfirmImage | ResolveModel
+Pin = (
+    FindMerge | FetchCommit | FetchSubmodule | FetchHistory | FetchLfs | ReadBuild | ReadLock | ConfirmImage
+    | ResolveModel
+)  # fmt: skip
 
 
 def missing_pins(job: Job, pins: Pins, *, folder: str = "") -> tuple[Pin, ...]:
-    """What can be resolved now, side by side: commit, lock, image, and one model, in the order of the file,
-    which lies in `folder`.
+    """What can be resolved now, side by side: commit, lock, images, and one model, in the order of the file,
+    which lies in `folder`. A build is read when the whole commit is there, and only then it is known what else to pin.
 
-    Raises: Unpinned when the lock has no pin for a name of the job.
+    Raises: Unpinned when the lock has no pin for a name of the job; ConfigError for its Dockerfile.
     """
     missing: list[Pin] = [FindMerge()] if job.wants_merge and pins.merge is None else list(_missing_source(pins))
+    if job.build is not None and pins.build is None:
+        return tuple(missing) or (ReadBuild(),)
     if job.checkout.git and pins.tree is not None and pins.tags is None:
         missing.append(FetchHistory())
-    if job.needs_lock and pins.lock is None:
+    images = images_of(job, pins.build)
+    if pins.lock is None and (job.needs_lock or any(isinstance(image, ImageTag) for image in images)):
         return (*missing, ReadLock())
-    wanted = pinned(job, pins.lock or Lock(), folder=folder)
+    wanted = pinned(job, pins.lock or Lock(), images, folder=folder)
     if not pins.image_confirmed:
-        missing.append(ConfirmImage(wanted.image, wanted.locked))
+        left = (image for image in wanted.images if image not in pins.confirmed)
+        missing += [ConfirmImage(image, wanted.locked.get(image)) for image in left]
     if len(pins.models) < len(wanted.models):
         missing.append(ResolveModel(wanted.models[len(pins.models)]))
     return tuple(missing)
@@ -113,7 +126,7 @@ def told_with_day(error: PinNotFound, pin: Pin, lock: Lock, *, folder: str = "")
             wanted = spec.kind, spec.id, spec.revision
             entry = next((one for one in lock.models if (one.kind, one.id, one.revision) == wanted), None)
             return with_day(error, entry, hint=lock_upgraded(folder))
-        case FindMerge() | FetchCommit() | FetchSubmodule() | FetchHistory() | FetchLfs() | ReadLock():
+        case _:
             return error
 
 
@@ -124,7 +137,7 @@ def build(*, repo: RepoName, sha: CommitSha, job_name: JobName, job: Job, pins: 
     """
     if pins.tree is None or missing_pins(job, pins):
         raise Bug("a plan was asked for before everything was pinned")
-    wanted = pinned(job, pins.lock or Lock())
+    wanted = pinned(job, pins.lock or Lock(), images_of(job, pins.build))
     for spec, pin in zip(wanted.models, pins.models, strict=True):
         if spec != replace(pin.spec, refs=spec.refs):
             raise Bug(f"the pin of {pin.id} stands in the place of {spec.id}")
@@ -134,7 +147,8 @@ def build(*, repo: RepoName, sha: CommitSha, job_name: JobName, job: Job, pins: 
         commit=sha,
         tree=pins.tree,
         job=job_name,
-        image=wanted.image,
+        image=wanted.images[0] if job.build is None else None,
+        build=plan_build(job.build, pins.build, wanted.digests) if job.build and pins.build else None,
         run=job.run,
         setup=job.setup,
         workdir="/".join(part for part in (folder, job.workdir) if part),

@@ -50,6 +50,9 @@ def _part(part: type[Part], parts: dict[str, Json]) -> dict[str, Json]:
 
 def _key(key: Key, meaning: str, parts: dict[str, Json]) -> dict[str, Json]:
     found = _form(key.form, parts)
+    if isinstance(key.form, type) and key.form.SHORT:
+        short = _form(key.form.KEYS[key.form.SHORT].form, parts)
+        return {"anyOf": [found, short], "description": meaning}
     if isinstance(key.form, type):  # draft-07 looks at nothing beside a `$ref`
         return found if meaning == description(key.form) else {"allOf": [found], "description": meaning}
     examples = [_example(text) for text in key.examples if "…" not in text]

@@ -5,8 +5,10 @@ Semantics live here. A provider never retries create, never waits for an end, an
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
 from typing import Literal, Protocol, runtime_checkable
 
+from gpurun.domain.build import Building, BuildPlan
 from gpurun.domain.ids import ImageRef
 from gpurun.domain.offer import ChargeLine, Launch, Offer, Owned, Preparation
 from gpurun.domain.plan import Resources
@@ -76,6 +78,29 @@ class Prepares(Protocol):
         A process that dies in between loses nothing but time.
         Raises: ProviderRefused (the image is not there, no access), ProviderUnavailable.
         """
+        ...
+
+
+@runtime_checkable
+class Builds(Protocol):
+    """Power: it makes images out of Dockerfiles, where the job will run."""
+
+    async def build(
+        self, launch: Launch, build: BuildPlan, context: Callable[[], AsyncIterator[bytes]], *, wait_s: float
+    ) -> Building:
+        """`build.image` is there, or how far it is after `wait_s`. Idempotent: an image that is there is not built
+        again, a build that goes on is shared, and one that nobody asks for any more is ended.
+
+        `context`: a tar with the files and the Dockerfile, `plan.context`; asked for only when it is built. No secret
+        and no login is in the build: `launch.login` is for pulling the images that it names.
+
+        A process that dies in between ends its build, and loses nothing but time.
+        Raises: ProviderRefused (an image that it names is not there, no access, no room), ProviderUnavailable.
+        """
+        ...
+
+    async def tidy_builds(self) -> None:
+        """Removes built images that nobody needed for long. Raises: ProviderUnavailable, ProviderRefused."""
         ...
 
 

@@ -169,6 +169,12 @@ class AttemptRows(Protocol):
         """Last contact is now. A new phase is stamped and wakes the attempt, a moment later: the next is often near."""
         ...
 
+    def note_time(self, attempt_id: str, what: str, at: datetime) -> None:
+        """When something of the attempt happened that no agent tells, in `phase_times`; the first time counts. Wakes
+        nobody.
+        """
+        ...
+
     def observed(
         self,
         attempt_id: str,
@@ -199,6 +205,14 @@ class StreamRows(Protocol):
         ...
 
     def read_stream(self, attempt_id: str, name: StreamName, *, offset: int, max_bytes: int) -> bytes: ...
+
+    def log_size(self, attempt_id: str) -> int:
+        """Bytes of the log as people see it: what the build of the image said, and then what the agent sent."""
+        ...
+
+    def read_log(self, attempt_id: str, *, offset: int, max_bytes: int) -> bytes:
+        """Of that log."""
+        ...
 
     def add_artifact(self, attempt_id: str, artifact: Artifact) -> None: ...
 

@@ -12,7 +12,7 @@ from gpurun.domain.folder import job_in
 from gpurun.domain.manifest import manifest_digest
 from gpurun.domain.plan import ModelPin
 from gpurun.domain.project import REFERENCE_URL
-from gpurun.domain.run import Attempt, Phase, Run
+from gpurun.domain.run import BUILDING, BUILT, Attempt, Phase, Run
 from gpurun.domain.stream import Artifact
 from gpurun.domain.telemetry import Cost, GpuSummary, Series, Summary
 from gpurun.domain.text import clean
@@ -54,7 +54,10 @@ def pins(facts: RunFacts) -> str:
     run = facts.run
     rows = [("commit", _commit(facts))]
     if run.plan is not None:
-        rows.append(("image", code(run.plan.image, 600)))
+        rows.append(("image", code(run.plan.container_image, 600)))
+    if run.plan is not None and run.plan.build is not None:
+        rows.append(("built of", code(run.plan.build.dockerfile, 300)))
+        rows += [("on", code(image, 600)) for image in run.plan.build.images[:MAX_ROWS]]
     models = run.plan.models if run.plan is not None else run.pins.models
     rows += [(model.kind, _model(model, facts.hub_url)) for model in models[:MAX_ROWS]]
     if len(models) > MAX_ROWS:
@@ -110,11 +113,18 @@ def spans(facts: RunFacts) -> list[tuple[str, str]]:
         return []
     cells = [
         ("plan and queue", between(facts.run.created_at, attempt.created_at)),
-        ("boot", between(attempt.created_at, attempt.claimed_at)),
+        *_build(attempt),
+        ("boot", between(attempt.phase_times.get(BUILT, attempt.created_at), attempt.claimed_at)),
         *_steps(attempt),
         ("clear up", between(attempt.destroy_asked_at, attempt.gone_at)),
     ]
     return [(name, took) for name, took in cells if took]
+
+
+def _build(attempt: Attempt) -> list[tuple[str, str]]:
+    """The images that it is made of, and the build; nothing when none was needed."""
+    began, ended = attempt.phase_times.get(BUILDING), attempt.phase_times.get(BUILT)
+    return [("pull", between(attempt.created_at, began)), ("build", between(began, ended))]
 
 
 def _steps(attempt: Attempt) -> list[tuple[str, str]]:

@@ -52,7 +52,10 @@ def _pins(facts: RunFacts) -> Rows:
     tree = f" (tree {run.pins.tree})" if run.pins.tree else ""
     rows = [("commit", f"{run.sha}{tree}")]
     if run.plan is not None:
-        rows.append(("image", one_line(run.plan.image)))
+        rows.append(("image", one_line(run.plan.container_image)))
+    if run.plan is not None and run.plan.build is not None:
+        rows.append(("built of", one_line(run.plan.build.dockerfile)))
+        rows += [("on", one_line(image)) for image in run.plan.build.images]
     models = run.plan.models if run.plan is not None else run.pins.models
     rows += [(model.kind, _model(model)) for model in models]
     if run.plan_digest:
@@ -137,7 +140,7 @@ class RunResult(BaseModel):
     tree: str | None
     """The tree of the commit; equal files have equal trees. Null before it was fetched."""
     image: str | None
-    """With its digest; null before the plan."""
+    """With its digest; `gpurun-build:` and the SHA-256 of its inputs for one that was built; null before the plan."""
     models: list[ModelResult]
     """`id`, `revision`, and `sha256` by path, of each model."""
     plan_digest: str
@@ -185,7 +188,7 @@ def run_result(facts: RunFacts, *, artifacts_dir: str = "") -> RunResult:
         folder=run.folder,
         commit=run.sha,
         tree=run.pins.tree,
-        image=run.plan.image if run.plan else None,
+        image=run.plan.container_image if run.plan else None,
         models=[
             ModelResult(id=model.path, revision=model.revision, sha256={file.path: file.sha256 for file in model.files})
             for model in models

@@ -58,6 +58,13 @@ class WrongWeights:
 
 
 @dataclass(frozen=True, slots=True)
+class BuildFailed:
+    """The job's Dockerfile cannot be built. Nothing was rented."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Unclear:
     """Create may have made an instance. `ref`: an id that stood in the error."""
 
@@ -99,7 +106,7 @@ class AttemptFacts:
     account: ProviderAccount | None
     receiver_up_at: datetime
     """Since when agents could reach us."""
-    prepared: Preparation | Rejected | WrongWeights | None = None
+    prepared: Preparation | Rejected | WrongWeights | BuildFailed | None = None
     created: Accepted | Rejected | Unclear | None = None
     found: tuple[str, ...] | None = None
     """Refs of all instances with exactly this name."""
@@ -206,6 +213,8 @@ def _chosen(attempt: Attempt, run: Run, facts: AttemptFacts, now: datetime) -> A
             return _void(attempt, _lost(kind, message), now)
         case WrongWeights(message):
             return _void(attempt, Result(kind=ResultKind.FAILED, reason="weights_mismatch", detail=message), now)
+        case BuildFailed(message):
+            return _void(attempt, Result(kind=ResultKind.FAILED, reason="build", detail=message), now)
         case Preparation(ready=True):
             return SendCreate()
         case Preparation(message=message):

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gpurun.domain.stream import StreamName
+from gpurun.domain.stream import OF_AGENTS, StreamName
 from gpurun_agent import protocol
 
 MAX_FRAMES = 16_384
@@ -49,7 +49,7 @@ class LastLog:
 
 def read_last_log(printed: bytes, attempt_id: str, mask: Callable[[bytes], bytes]) -> LastLog:
     """`printed` is what the provider kept, perhaps without its beginning. `mask` keeps the length."""
-    streams: dict[StreamName, list[Stretch]] = {name: [] for name in StreamName}
+    streams: dict[StreamName, list[Stretch]] = {name: [] for name in OF_AGENTS}
     end: Mapping[str, bytes] | None = None
     for line in _frames(printed):
         match = _LINE.fullmatch(line)

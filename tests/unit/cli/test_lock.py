@@ -436,7 +436,7 @@ class Registry:
 async def test_names_are_looked_up_some_at_a_time(clock):
     registry = Registry()
     names = [ImageTag(f"localhost/org/n{number}:1") for number in range(3 * PARALLEL)]
-    answers = await _look_up(names, {}, Sources(hub=None, images=registry, clock=clock))
+    answers = await _look_up(names, {}, Sources(hub=None, images=registry, git=None, clock=clock))
     assert (registry.most, registry.asked) == (PARALLEL, len(names))
     assert 1 < PARALLEL < len(names)
     assert (list(map(str, sorted(answers.found))), answers.failed) == (sorted(map(str, names)), {})

@@ -46,5 +46,5 @@ def test_a_part_is_frozen_and_can_be_copied():
 def test_keys_go_on_in_parts_made_from_others_and_may_become_required():
     assert (list(Box.KEYS), Box.REQUIRED) == (["label", "note"], ("label",))
     assert (list(Crate.KEYS), Crate.REQUIRED, Crate.PLACE) == (["label", "note"], ("label", "note"), "box")
-    assert (list(Job.KEYS), Job.REQUIRED) == (list(JobKeys.KEYS), ("image", "run"))
+    assert (list(Job.KEYS), Job.REQUIRED) == (list(JobKeys.KEYS), ("run",))
     assert Job(image=ImageTag("a:1"), run="x").env == {}

@@ -18,12 +18,12 @@ from gpurun.domain.errors import Transient
 from gpurun.flow import edges, failpoints
 from gpurun.ports import bytes as byte_ports
 from gpurun.ports.forge import Forge
-from gpurun.ports.provider import Prepares, Provider, SaysWhyNot
+from gpurun.ports.provider import Builds, Prepares, Provider, SaysWhyNot
 from gpurun.ports.uplink import Uplinks
 
 MODULES = sorted(Path(gpurun.flow.__file__).parent.glob("*.py"))
 PORTS = (
-    *(Forge, Provider, Prepares, SaysWhyNot, Uplinks),
+    *(Forge, Provider, Prepares, Builds, SaysWhyNot, Uplinks),
     *(byte_ports.Git, byte_ports.Hub, byte_ports.Images, byte_ports.Blobs),
 )
 OUTSIDE = {name for port in PORTS for name in vars(port) if not name.startswith("_")} | {"write", "accept"}

@@ -7,6 +7,7 @@ from pydantic import SecretStr
 
 from gpurun.adapters.secrets import MemorySecrets
 from gpurun.adapters.vault import GivenVault
+from gpurun.domain.build import Building, BuildOutput
 from gpurun.domain.ids import CommitSha, HubRef, Revision
 from gpurun.domain.lock import Lock, LockedFile, LockedModel
 from gpurun.domain.plan import ModelFile
@@ -14,10 +15,11 @@ from gpurun.domain.run import Phase, Verdict
 from gpurun.domain.source import Gitlink
 from gpurun.flow import failpoints
 from gpurun.plan.lock import write_lock
-from tests.fakes.cloud import Machines, MountingCloud, SlowCloud, SmallCloud
+from tests.fakes.cloud import BuildingCloud, Machines, MountingCloud, SlowCloud, SmallCloud
 from tests.fakes.parts import Script
-from tests.fakes.rows import SHA, TREE, a_pull
+from tests.fakes.rows import IMAGE, SHA, TREE, a_pull
 from tests.fakes.world import CONFIG, World
+from tests.unit.plan.test_context import archive
 
 NEVER_CLAIMS = Script(claims=False)
 REVISION = Revision("d" * 40)
@@ -25,6 +27,7 @@ WITH_MODEL = CONFIG.replace("    limits:", f"    models:\n      - {{id: org/a, r
 MERGE, MODULE = CommitSha("e" * 40), CommitSha("f" * 40)
 MERGEABLE = a_pull(merge_sha=MERGE)
 VENDOR = Gitlink(path="vendor", name="octo/vendor", url="../vendor.git", commit=MODULE)
+BUILT = Building(ready=True, output=BuildOutput(id="1", said=b"built\n", took_s=1.0))
 ENGINE_EDGES = [
     name for name in failpoints.names() if name.split(".")[0] in ("worker", "run", "attempt", "observe", "stray")
 ]
@@ -68,6 +71,8 @@ def file_for(name):
     match name.split(".")[:2]:
         case ["run", "lock"]:
             return WITH_MODEL.replace(REVISION, "main")
+        case [_, edge] if edge.partition("_")[0] == "build":
+            return WITH_MODEL.replace(f"image: {IMAGE}", "build: .")
         case [_, "login"]:
             return WITH_MODEL.replace("    run:", "    registry: {username: ci, password: REGISTRY_TOKEN}\n    run:")
         case ["run", edge] if edge.partition("_")[0] in ("merge", "submodule", "history", "lfs"):
@@ -85,6 +90,9 @@ async def lead_past(world, name):
     match name.split(".")[:2]:
         case ["attempt", "prepare"]:
             world.use(SlowCloud(world.clock, boots_after_s=200))
+        case [_, edge] if edge.partition("_")[0] == "build":
+            world.use(BuildingCloud(world.clock, boots_after_s=200, answers=[BUILT]))
+            world.git.archives = {SHA: archive(("Dockerfile", b"FROM scratch\n"))}
         case ["attempt", "weights"]:
             world.use(MountingCloud(world.clock, boots_after_s=200))
         case ["run", "lock"]:

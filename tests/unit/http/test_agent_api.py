@@ -381,6 +381,7 @@ async def test_the_log_has_a_quota_with_room_for_a_last_word(world):
         ("streams/log?offset=" + "9" * 30, 400),
         ("streams/log?" + "&".join(f"a{n}=1" for n in range(20)), 400),
         ("streams/stderr?offset=0", 404),
+        ("streams/build?offset=0", 404),
         ("streams/log/x?offset=0", 404),
         ("nothing", 404),
         ("claim", 405),

@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gpurun.domain.build import BuildPin
 from gpurun.domain.ids import CommitSha, HubRef, ImageTag, JobName, RepoName, Revision, TreeSha
 from gpurun.domain.lock import ImagePin, Lock, LockedImage, LockedModel
 from gpurun.domain.plan import ModelFile, Plan
 from gpurun.domain.run import Pins
 from gpurun.domain.source import Gitlink, GitTag
+from gpurun.plan.build import images_of
 from gpurun.plan.digest import canonical, digest, result_key
 from gpurun.plan.load import load
 from gpurun.plan.lock import pinned
@@ -72,6 +74,7 @@ class Case:
     links: tuple[Gitlink, ...] = ()
     lfs: bool = False
     tags: tuple[GitTag, ...] = ()
+    build: BuildPin | None = None
 
 
 def planned(case: Case) -> Plan:
@@ -79,10 +82,10 @@ def planned(case: Case) -> Plan:
     job = load(case.text).jobs[JobName(case.job)]
     models = tuple(
         spec.with_files(tuple(file for file in case.files if spec.wants(file.path)))
-        for spec in pinned(job, LOCK).models
+        for spec in pinned(job, LOCK, images_of(job, case.build)).models
     )
     pins = Pins(tree=TREE, lock=LOCK, image_confirmed=True, models=models, links=case.links, lfs=case.lfs)
-    pins = replace(pins, tags=case.tags)
+    pins = replace(pins, tags=case.tags, build=case.build)
     return build(repo=case.repo, sha=COMMIT, job_name=JobName(case.job), job=job, pins=pins, folder=case.folder)
 
 
@@ -94,6 +97,18 @@ def _link(path: str, commit: str) -> Gitlink:
     return Gitlink(
         path=path, name=path, url="../x", commit=CommitSha(commit), source=f"https://github.com/org/{commit}"
     )
+
+
+def _built(build: str, dockerfile: str) -> Case:
+    pin = BuildPin(
+        dockerfile="docker/Dockerfile",
+        context="docker",
+        text=dockerfile,
+        ignore="*.md\n",
+        context_sha256="5" * 64,
+        platform="linux/amd64",
+    )
+    return Case(text=LEAST.replace(f"image: {IMAGE}", f"build: {build}"), build=pin)
 
 
 _TWICE = (
@@ -150,6 +165,12 @@ CASES = {
     "model-of-odd-files": replace(_with(_MODEL), files=ODD_FILES),
     "model-of-some-files": replace(_with(_SOME_FILES), files=(*FILES, *ODD_FILES)),
     "datasets": _with(_DATASETS),
+    "build": _built(".", f"FROM {IMAGE}\nCOPY . /app\n"),
+    "build-of-stages": _built(
+        "{dockerfile: docker/Dockerfile, target: gpu, args: {CUDA: '12.4', A: ü}}",
+        f"ARG BASE=ghcr.io/org/app:1.2\nFROM scratch AS none\nFROM {IMAGE} AS tools\nFROM $BASE AS gpu\n"
+        "COPY --from=tools /größe \\\n  /x\nFROM busybox AS later\n",
+    ),
     # source
     "submodules-and-lfs": replace(
         _with("checkout: {submodules: fetch, lfs: fetch}"),

@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 
+from gpurun.domain.build import BuildPlan
 from gpurun.domain.ids import CommitSha, ImageRef, JobName, RepoName, Revision, TreeSha
 from gpurun.domain.plan import ModelFile, ModelPin, Plan, Resources
 from gpurun.domain.source import GitTag, Submodule
@@ -30,6 +31,9 @@ PLAN = Plan(
     resources=Resources(gpus=1, cpus=0.5),
     max_duration_s=60,
     artifacts=("a", "b"),
+)
+BUILD = BuildPlan(
+    inputs_sha256="1" * 64, dockerfile="Dockerfile", context="", text="FROM a", context_sha256="2" * 64, target="gpu"
 )
 
 
@@ -67,6 +71,7 @@ def test_each_field(other, expected):
 def test_every_field_of_a_plan_is_compared():
     others = {
         "image": ImageRef("b@sha256:" + "0" * 64),
+        "build": BUILD,
         "run": "b",
         "setup": "b",
         "workdir": "b",
@@ -88,6 +93,15 @@ def test_every_field_of_a_plan_is_compared():
         one.name[0]
         for one in changes(replace(PLAN, resources=Resources()), replace(PLAN, resources=Resources(**asked)))
     } == set(asked)
+
+
+def test_inputs_of_builds_are_told_one_by_one():
+    one, other = ImageRef("a:1@sha256:" + "0" * 64), ImageRef("a:1@sha256:" + "1" * 64)
+    after = replace(BUILD, context_sha256="3" * 64, text="FROM b", target="", args=(("A", "1"),), images=(other,))
+    a = replace(PLAN, image=None, build=replace(BUILD, images=(one,)))
+    b = replace(PLAN, image=None, build=replace(after, inputs_sha256="4" * 64))
+    names = [".".join((change.group, *change.name)) for change in changes(a, b)]
+    assert names == ["image", "build.Dockerfile", "build.a:1", "build.context", "build.target", "build.arg A"]
 
 
 def test_files_of_another_revision_are_told_with_their_sizes():

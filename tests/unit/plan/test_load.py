@@ -552,8 +552,8 @@ def test_explain_quotes_the_line_with_a_caret():
 .gpurun.yml:6:5: unknown key `comand`; did you mean `run`?
 6 |     comand: x
   |     ^
-Allowed here: `kind`, `trigger`, `image`, `registry`, `setup`, `run`, `workdir`, `env`, `secrets`, `models`, \
-`datasets`, `resources`, `providers`, `limits`, `retry`, `checkout`, `artifacts`.\
+Allowed here: `kind`, `trigger`, `image`, `build`, `registry`, `setup`, `run`, `workdir`, `env`, `secrets`, \
+`models`, `datasets`, `resources`, `providers`, `limits`, `retry`, `checkout`, `artifacts`.\
 """
     )
 

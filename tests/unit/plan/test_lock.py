@@ -142,7 +142,7 @@ def test_a_broken_lock_says_to_delete_a_whole_entry():
 
 def test_b102_an_image_by_tag_is_its_digest_or_nothing():
     found = pinned(job(), LOCK)
-    assert found.image == f"{TAG}@{DIGEST}"
+    assert found.images == (f"{TAG}@{DIGEST}",)
     assert [(spec.id, spec.revision, spec.target) for spec in found.models] == [("org/model", REVISION, "/w")]
     with pytest.raises(Unpinned, match=r"The image ghcr.io/org/app:1.2 is not pinned, and can move") as caught:
         pinned(job(), replace(LOCK, images=()))

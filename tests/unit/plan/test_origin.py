@@ -132,3 +132,16 @@ def test_a_duration_is_written_as_it_is_read(seconds):
 @given(st.integers(1, 999_999_999))
 def test_a_size_is_written_as_it_is_read(mib):
     assert size_mib(written_size(mib)) == mib
+
+
+@pytest.mark.parametrize("written", ["build: docker", "build: {context: docker}"])
+def test_one_text_is_told_as_the_key_that_it_stands_for(written):
+    told = {one.key: one for one in settings_of(f"version: 1\njobs: {{a: {{run: x, {written}}}}}\n", JobName("a"))}
+    assert (told["build.context"].value, told["build.context"].line) == ("docker", 2)
+    assert told["build.dockerfile"].value == ""
+
+
+def test_names_below_the_keys_of_a_part_are_told_one_by_one():
+    text = "version: 1\njobs:\n  a:\n    run: x\n    build:\n      args:\n        A: '1'\n        B: 2\n"
+    told = {one.key: (one.value, one.line) for one in settings_of(text, JobName("a"))}
+    assert (told["build.args.A"], told["build.args.B"]) == (("1", 7), ("2", 8))

@@ -226,7 +226,7 @@ class Checkout:
         theirs = _text(await self._must(top, "rev-parse", "--git-path", "index"))
         source = top / theirs
         if source.exists():
-            shutil.copyfile(source, index)
+            shutil.copy2(source, index)  # with its time: git looks again into files that changed at the same moment
 
     async def _commit(self, state: LocalState, tree: str) -> CommitSha:
         """Fixed names, and HEAD's date, so that the id depends on the content alone."""

@@ -140,6 +140,11 @@ class AttemptTable(TransactionBase):
         if fresh:
             self.wake_by(Kind.ATTEMPT, attempt_id, self.now() + PHASE_PAUSE)
 
+    def note_time(self, attempt_id: str, what: str, at: datetime) -> None:
+        row = self._locked(attempt_id)
+        if row is not None and what not in row["phase_times"]:
+            self._fact(attempt_id, {"phase_times": {**row["phase_times"], what: at}})
+
     def observed(
         self,
         attempt_id: str,

@@ -61,6 +61,16 @@ class StreamTable(TransactionBase):
         data = b"".join(piece for (piece,) in self._raw(_DATA, place))
         return data[offset - first : offset - first + max_bytes]
 
+    def log_size(self, attempt_id: str) -> int:
+        return sum(self.stream_end(attempt_id, name).next for name in (StreamName.BUILD, StreamName.LOG))
+
+    def read_log(self, attempt_id: str, *, offset: int, max_bytes: int) -> bytes:
+        built = self.stream_end(attempt_id, StreamName.BUILD).next
+        if offset >= built:
+            return self.read_stream(attempt_id, StreamName.LOG, offset=offset - built, max_bytes=max_bytes)
+        said = self.read_stream(attempt_id, StreamName.BUILD, offset=offset, max_bytes=max_bytes)
+        return said + self.read_stream(attempt_id, StreamName.LOG, offset=0, max_bytes=max_bytes - len(said))
+
     def add_artifact(self, attempt_id: str, artifact: Artifact) -> None:
         table = tables.artifact
         values: dict[str, Any] = {"size": artifact.size, "sha256": artifact.sha256, "blob": artifact.blob}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gpurun.domain.build import Building, BuildPlan
 from gpurun.domain.errors import CreateUnknown, NotYetDestroyed, ProviderRefused
 from gpurun.domain.ids import ImageRef
 from gpurun.domain.offer import ChargeLine, Launch, Offer, Owned, Preparation
 from gpurun.domain.plan import Resources
 from gpurun.domain.platform import platform_of_machine
 from gpurun.providers.docker import container
+from gpurun.providers.docker.builds import BuildHost, DockerBuilds
 from gpurun.providers.docker.container import Host
 from gpurun.providers.docker.disk import DiskWatch, Space, limit_for, space
 from gpurun.providers.docker.engine import Engine, never_sent, status_of, translated, vendor_errors, words
@@ -70,10 +72,12 @@ class DockerConfig(BaseModel):
     network: str = "gpurun-jobs"
     watchdog_folder: Path | None = None
     """Where the host watchdog has its lock and its log. None: there is none."""
+    builds_folder: Path | None = None
+    """For the contexts of builds on their way, and the locks of builds. None: other processes may build the same."""
 
 
 class DockerProvider:
-    """`ports.provider.Provider`, `Prepares`, `HasImages`, `MountsWeights`, `SaysPlatform` and `SaysWhyNot`."""
+    """`ports.provider.Provider`, `Prepares`, `Builds`, `HasImages`, `MountsWeights`, `SaysPlatform`, `SaysWhyNot`."""
 
     name = "docker"
     mounts_weights: Literal[True] = True
@@ -93,6 +97,18 @@ class DockerProvider:
         """Names of images and networks, and when the engine last had them."""
         self._disks = DiskWatch(self._engine, monotonic, keep_free_mib=config.min_free_mib)
         self._host: tuple[float, Host] | None = None
+        self._builds = DockerBuilds(
+            self._engine,
+            monotonic,
+            BuildHost(
+                limits=self._limits,
+                ready=self._network,
+                network=config.network,
+                space=lambda api: space(self._read_host(api).engine_folder),
+                min_free_mib=config.min_free_mib,
+                folder=config.builds_folder,
+            ),
+        )
         self._watchdog = HostWatchdog(config.watchdog_folder, pace) if config.watchdog_folder else None
 
     async def offers(self, need: Resources) -> tuple[Offer, ...]:
@@ -128,6 +144,14 @@ class DockerProvider:
         if preparation.ready:
             self._seen[ready_name(launch)] = self._monotonic()
         return preparation
+
+    async def build(
+        self, launch: Launch, build: BuildPlan, context: Callable[[], AsyncIterator[bytes]], *, wait_s: float
+    ) -> Building:
+        return await self._builds.build(launch, build, context, wait_s=wait_s)
+
+    async def tidy_builds(self) -> None:
+        await self._builds.tidy()
 
     async def create(self, launch: Launch) -> str:
         try:
@@ -171,6 +195,7 @@ class DockerProvider:
             raise translated(exc, to=f"read the output of {ref[:12]}") from exc
 
     async def close(self) -> None:
+        self._builds.close()
         self._disks.close()
         await self._engine.close()
 
@@ -256,16 +281,21 @@ class DockerProvider:
     def _before_create(self, api: APIClient, launch: Launch) -> container.Limits:
         """Nothing is made for the attempt here, so every trouble is a refusal and never a doubt."""
         try:
-            self._see(self._config.network, lambda: ensure_network(api, self._config.network))
+            self._network(api)
             self._see(ready_name(launch), lambda: _ensure_ready(api, launch))
             host, config = self._read_host(api), self._config
             disk_mib = limit_for(
                 launch.needs, space(host.engine_folder), default_mib=config.disk_mib, max_runs=config.max_runs
             )
-            limits = container.limits_for(launch.needs, host, max_runs=config.max_runs)
-            return replace(limits, disk_mib=disk_mib)
+            return replace(self._limits(api, launch.needs), disk_mib=disk_mib)
         except vendor_errors() as exc:
             raise ProviderRefused(f"Docker could not make ready for the run: {words(exc)}", kind="capacity") from exc
+
+    def _network(self, api: APIClient) -> None:
+        self._see(self._config.network, lambda: ensure_network(api, self._config.network))
+
+    def _limits(self, api: APIClient, needs: Resources) -> container.Limits:
+        return container.limits_for(needs, self._read_host(api), max_runs=self._config.max_runs)
 
     def _see(self, name: str, ensure: Callable[[], None]) -> None:
         """`ensure`, unless `name` was there lately."""

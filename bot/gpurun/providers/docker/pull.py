@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpurun.domain.errors import Bug, GpurunError, ProviderRefused, ProviderUnavailable
+from gpurun.domain.ids import BuiltImage
 from gpurun.domain.image import RegistryLogin
 from gpurun.domain.offer import Launch, Preparation
 from gpurun.providers.docker.engine import Engine, translated, vendor_errors, words
@@ -156,14 +157,28 @@ class _Pull:
         make_ready(api, self._launch)
 
     def _pull(self, api: APIClient, image: str) -> None:
-        """Reads all events, also after one that is an error: only then does the connection go back to the pool."""
-        failed = ""
-        for event in _events(api, image, self._launch.login):
-            self._heard_at = self._monotonic()
-            failed = failed or _error_in(event)
-            self.progress.take(event)
-        if failed:
-            raise _refusal(failed, image)
+        if isinstance(self._launch.image, BuiltImage):
+            raise ProviderUnavailable(f"{image} is not on the Docker Engine any more.")  # the next try builds it
+        pull_image(api, image, self._launch.login, self._take)
+
+    def _take(self, event: Mapping[str, Any]) -> None:
+        self._heard_at = self._monotonic()
+        self.progress.take(event)
+
+
+def pull_image(
+    api: APIClient, image: str, login: RegistryLogin | None, take: Callable[[Mapping[str, Any]], None]
+) -> None:
+    """Reads all events, also after one that is an error: only then does the connection go back to the pool.
+
+    Raises: ProviderRefused, ProviderUnavailable; vendor errors pass.
+    """
+    failed = ""
+    for event in _events(api, image, login):
+        failed = failed or _error_in(event)
+        take(event)
+    if failed:
+        raise pull_refusal(failed, image)
 
 
 def _events(api: APIClient, image: str, login: RegistryLogin | None) -> Iterator[Mapping[str, Any]]:
@@ -185,11 +200,11 @@ def _pull_error(exc: Exception, launch: Launch) -> GpurunError:
     from docker.errors import APIError
 
     if isinstance(exc, APIError):
-        return _refusal(words(exc), str(launch.image))
+        return pull_refusal(words(exc), str(launch.image))
     return translated(exc, to=f"pull {launch.image}")
 
 
-def _refusal(said: str, image: str) -> GpurunError:
+def pull_refusal(said: str, image: str) -> GpurunError:
     """Engines answer 500 to a registry's 401 and to a registry that is down alike; the text tells them apart."""
     low = said.lower()
     sentence = f"Docker could not pull {image}: {' '.join(said.split())[:300]}"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpurun.domain.errors import Bug
-from gpurun.domain.ids import ImageRef
+from gpurun.domain.ids import BuiltImage, ImageRef
 from gpurun.domain.offer import Launch
 from gpurun.domain.platform import platform_of_machine
 
@@ -39,11 +39,9 @@ KEEP = timedelta(days=7)
 ABANDONED = timedelta(minutes=10)
 
 
-def name_on_engine(image: ImageRef) -> str:
+def name_on_engine(image: ImageRef | BuiltImage) -> str:
     """`repository@sha256:…` without a tag: what the digest names, whatever the tag became meanwhile."""
-    head, _, last = image.name.rpartition("/")
-    repository = last.split(":", 1)[0]
-    return f"{head}/{repository}@{image.digest}" if head else f"{repository}@{image.digest}"
+    return image.without_tag if isinstance(image, ImageRef) else str(image)
 
 
 def ready_name(launch: Launch) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import shutil
 import subprocess
 import tarfile
@@ -219,6 +220,21 @@ async def test_a_snapshot_holds_the_working_tree_on_top_of_head(forge, top):
         "sub/train.py": "print(2)",
     }
     assert git(top, "rev-parse", f"{sha}^") == before
+
+
+async def test_a_snapshot_holds_a_change_that_git_cannot_tell_by_size_and_time(forge, top):
+    """It looks into files that are no older than its index, whose time must therefore stay what it is."""
+    file, then = top / "same-size.txt", (10**18, 10**18)
+    git(top, "config", "core.trustctime", "false")
+    file.write_text("of the commit")
+    os.utime(file, ns=then)
+    git(top, "add", "-A")
+    git(top, "commit", "-q", "-m", "same size")
+    file.write_text("not committed")
+    os.utime(file, ns=then)
+    os.utime(top / ".git/index", ns=then)
+    sha = await forge.snapshot()
+    assert git(top, "show", f"{sha}:same-size.txt") == "not committed"
 
 
 def traces(top) -> tuple[object, ...]:

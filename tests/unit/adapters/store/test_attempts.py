@@ -5,7 +5,7 @@ import pytest
 
 from gpurun.adapters.store.attempts import PHASE_PAUSE
 from gpurun.domain.offer import DiskUse, InstanceState
-from gpurun.domain.run import AttemptState, Phase, Result, ResultKind
+from gpurun.domain.run import BUILDING, AttemptState, Phase, Result, ResultKind
 from gpurun.ports.store import Kind
 from tests.fakes.clock import START
 from tests.unit.adapters.store.samples import a_run, an_attempt, claim, claim_one
@@ -226,6 +226,14 @@ async def test_a_phase_is_stamped_once_and_never_goes_back(store, clock):
     assert attempt.phase_times == {"setup": START + timedelta(seconds=1), "running": START + timedelta(seconds=2)}
     assert attempt.last_seen_at == START + timedelta(seconds=4)
     assert await due(store) == ["attempt-1"]
+
+
+async def test_a_time_of_a_build_is_noted_once_and_is_no_phase(store):
+    await add(store, an_attempt(due_at=LATER))
+    for at in (START, LATER):
+        await store.write(lambda tx, at=at: tx.note_time("attempt-1", BUILDING, at))
+    await store.write(lambda tx: tx.note_time("nobody", BUILDING, START))
+    assert await read(store) == an_attempt(due_at=LATER, phase_times={BUILDING: START})
 
 
 async def test_a_repeated_phase_is_no_news(store):

@@ -53,6 +53,18 @@ async def test_a_stream_does_not_start_in_the_middle(store):
     assert caught.value.next == 0
 
 
+async def test_the_log_is_what_the_build_said_and_then_what_the_agent_sent(store):
+    await append(store, 0, b"of the job", name=LOG)
+    assert await store.read(lambda tx: tx.read_log("attempt-1", offset=0, max_bytes=99)) == b"of the job"
+    await append(store, 0, b"built\n", name=StreamName.BUILD)
+    whole = b"built\nof the job"
+    assert await store.read(lambda tx: tx.log_size("attempt-1")) == len(whole)
+    for offset in range(len(whole) + 2):
+        for length in (0, 1, 4, 99):
+            found = await store.read(lambda tx, at=offset, n=length: tx.read_log("attempt-1", offset=at, max_bytes=n))
+            assert found == whole[offset : offset + length]
+
+
 async def test_an_empty_append_asks_for_the_end(store):
     assert await append(store, 0, b"") == StreamEnd(next=0, durable=0)
     await append(store, 0, b"abc")

@@ -4,7 +4,7 @@ import pytest
 
 from gpurun.domain.errors import ProviderRefused, ProviderUnavailable
 from gpurun.domain.offer import Preparation
-from gpurun.providers.docker.pull import Progress, _error_in, _refusal
+from gpurun.providers.docker.pull import Progress, _error_in, pull_refusal
 
 # As Engine 20.10 sends them for an image of two layers, one of which it has.
 EVENTS = [
@@ -61,7 +61,7 @@ def test_an_error_in_the_middle_of_a_pull_is_seen():
     ],
 )
 def test_what_a_registry_said_through_the_engine_tells_whether_to_try_again(said, error, kind):
-    found = _refusal(said, "x@sha256:0")
+    found = pull_refusal(said, "x@sha256:0")
     assert type(found) is error
     assert getattr(found, "kind", None) == kind
     assert "x@sha256:0" in str(found)

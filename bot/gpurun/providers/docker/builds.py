@@ -1,0 +1,410 @@
+"""Builds of images, each in threads of its own and shared by every attempt that waits for the same inputs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import http.client
+import re
+import secrets
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from gpurun.domain.build import Building, BuildOutput, BuildPlan
+from gpurun.domain.errors import Bug, GpurunError, ProviderRefused, ProviderUnavailable
+from gpurun.domain.offer import Launch
+from gpurun.domain.plan import Resources
+from gpurun.providers.docker.build_call import BuildCall, NotBuilt, query_of
+from gpurun.providers.docker.built_image import LABEL_INPUTS, forget_ready, is_built, keep_part, sweep, use
+from gpurun.providers.docker.container import Limits, about
+from gpurun.providers.docker.disk import Space
+from gpurun.providers.docker.engine import Engine, translated, vendor_errors
+from gpurun.providers.docker.pull import Progress, pull_image, pull_refusal
+from gpurun.providers.docker.ready_image import is_there
+
+if TYPE_CHECKING:
+    from docker.api.client import APIClient
+
+LIMIT_S = 25 * 60.0
+"""Of a build without the pulls; what comes before create has 30 minutes in all."""
+ABANDONED_S = 30.0
+"""A build that nobody asked for so long is ended: its runs were cancelled."""
+KEPT_S = 600.0
+"""How long an answer is there for those who waited for it."""
+WATCH_S = 0.5
+MAX_OUTPUT_BYTES = 4 * 1024 * 1024
+TOO_MUCH = b"\n::gpurun:: the build says more than is kept; what follows is not shown\n"
+
+_STEP = re.compile(r"Step (\d{1,4})/(\d{1,4}) : ")
+_LAYER = re.compile(r" ---> ([0-9a-f]{12})\n")
+_HOST_FAULTS = ("no space left on device", "cannot allocate memory", "input/output error")
+_KILLED = 137
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildHost:
+    """What a build needs of the engine's machine, asked when it begins."""
+
+    limits: Callable[[APIClient, Resources], Limits]
+    ready: Callable[[APIClient], None]
+    """The network is there afterwards."""
+    network: str
+    space: Callable[[APIClient], Space | None]
+    min_free_mib: int
+    folder: Path | None
+    """For contexts on their way, and for locks between processes. None: a temporary one, and no locks."""
+
+
+class DockerBuilds:
+    """One per provider."""
+
+    def __init__(self, engine: Engine, monotonic: Callable[[], float], host: BuildHost) -> None:
+        self._engine = engine
+        self._monotonic = monotonic
+        self._host = host
+        self._builds: dict[str, _Build] = {}
+        """By inputs: those that go on, and those whose answer somebody may still ask for."""
+
+    async def build(
+        self, launch: Launch, plan: BuildPlan, context: Callable[[], AsyncIterator[bytes]], *, wait_s: float
+    ) -> Building:
+        """As `ports.provider.Builds`."""
+        self._forget_old()
+        build = self._builds.get(plan.inputs_sha256)
+        if build is None or not build.answers(launch.attempt_id):
+            if await self._engine.safe(lambda api: self._is_there(api, plan), to="look for the image"):
+                return _cached(plan)
+            build = self._builds.get(plan.inputs_sha256)
+            if build is None or not build.answers(launch.attempt_id):  # nobody else began it meanwhile
+                build = _Build(self._engine, launch, plan, context, self._monotonic, self._host)
+                self._builds[plan.inputs_sha256] = build
+                build.start()
+        return await build.ask(launch.attempt_id, wait_s)
+
+    async def tidy(self) -> None:
+        """Raises: ProviderUnavailable, ProviderRefused."""
+        busy = {inputs for inputs, build in self._builds.items() if not build.is_over}
+        await self._engine.safe(lambda api: sweep(api, spare=busy), to="remove old images")
+
+    def close(self) -> None:
+        """The builds of this process end."""
+        for build in self._builds.values():
+            build.stop("gpurun ends")
+
+    def _is_there(self, api: APIClient, plan: BuildPlan) -> bool:
+        there = is_built(api, plan.image)
+        if there:
+            use(api, plan.image)
+        return there
+
+    def _forget_old(self) -> None:
+        for inputs, build in list(self._builds.items()):
+            if build.is_over and self._monotonic() - build.asked_at > KEPT_S:
+                del self._builds[inputs]
+
+
+def _cached(plan: BuildPlan) -> Building:
+    said = f"::gpurun:: build cached: {plan.dockerfile} with these inputs is {_short(plan)}\n"
+    return Building(ready=True, message="build cached", output=BuildOutput(id="cached", said=said.encode()))
+
+
+def _short(plan: BuildPlan) -> str:
+    """As `docker images` can be asked for it."""
+    return f"{plan.image.partition(':')[0]}:{plan.inputs_sha256[:12]}…"
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """The Dockerfile cannot be built."""
+
+    said: str
+    step: int
+
+
+class _Ended(Exception):
+    """Not by the engine: the reason is in `_Build._why`."""
+
+
+class _Build:
+    """Pulls what the Dockerfile names, then builds, in a daemon thread; another one watches over it."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        launch: Launch,
+        plan: BuildPlan,
+        context: Callable[[], AsyncIterator[bytes]],
+        monotonic: Callable[[], float],
+        host: BuildHost,
+    ) -> None:
+        self.asked_at = monotonic()
+        self._engine = engine
+        self._launch = launch
+        self._plan = plan
+        self._context = context
+        self._monotonic = monotonic
+        self._host = host
+        self._id = secrets.token_hex(8)
+        self._loop = asyncio.get_running_loop()
+        self._attempts: set[str] = set()
+        self._outcome: Future[_Failed | GpurunError | None] = Future()
+        self._output = bytearray()
+        self._message = "building image"
+        self._began_at: float | None = None
+        self._took_s: float | None = None
+        self._step = 0
+        self._layer = ""
+        self._parts: list[str] = []
+        self._call: BuildCall | None = None
+        self._why: _Failed | GpurunError | None = None
+        self._end = threading.Event()
+
+    @property
+    def is_over(self) -> bool:
+        """It has an outcome."""
+        return self._outcome.done()
+
+    def answers(self, attempt_id: str) -> bool:
+        """It goes on, or this attempt waited for it."""
+        return not self.is_over or attempt_id in self._attempts
+
+    def start(self) -> None:
+        """Once."""
+        self._outcome.set_running_or_notify_cancel()
+        threading.Thread(target=self._run, name="gpurun-docker-build", daemon=True).start()
+        threading.Thread(target=self._watch, name="gpurun-docker-build-watch", daemon=True).start()
+
+    async def ask(self, attempt_id: str, wait_s: float) -> Building:
+        """How far it is after `wait_s`. Raises: ProviderRefused, ProviderUnavailable."""
+        self._attempts.add(attempt_id)
+        self.asked_at = self._monotonic()
+        waiter = asyncio.wrap_future(self._outcome)
+        try:
+            await asyncio.wait({waiter}, timeout=wait_s)
+        finally:
+            waiter.cancel()  # of this waiter only: a running Future refuses to be cancelled
+        self.asked_at = self._monotonic()
+        over = self.is_over
+        output = BuildOutput(id=self._id, said=bytes(self._output), over=over, took_s=self._lasted())
+        if not over:
+            return Building(message=self._message, output=output)
+        match self._outcome.result():
+            case None:
+                return Building(ready=True, message="image built", output=output)
+            case _Failed(said, step):
+                return Building(failed=said, step=step, output=output)
+            case error:
+                self._attempts.discard(attempt_id)  # the next question begins anew
+                raise error
+
+    def stop(self, why: str) -> None:
+        """For all who wait."""
+        self._give_up(ProviderUnavailable(f"The build was ended: {why}."))
+
+    def _lasted(self) -> float | None:
+        if self._took_s is not None or self._began_at is None:
+            return self._took_s
+        return self._monotonic() - self._began_at
+
+    # the watching thread
+
+    def _watch(self) -> None:
+        while not self._end.wait(WATCH_S):
+            lasted = self._lasted()
+            if lasted is not None and lasted > LIMIT_S:
+                self._give_up(
+                    _Failed(f"it took longer than the {LIMIT_S / 60:.0f} minutes that a build has", self._step)
+                )
+            if self._monotonic() - self.asked_at > ABANDONED_S:
+                self.stop("nobody waits for it any more")
+            with contextlib.suppress(GpurunError, *vendor_errors()):
+                self._require_room(self._engine.client())
+
+    def _require_room(self, api: APIClient) -> None:
+        disk = self._host.space(api)
+        if disk is not None and disk.free_mib < self._host.min_free_mib:
+            left = f"{about(disk.free_mib)} are left on the disk, and {about(self._host.min_free_mib)} must stay free"
+            self._give_up(ProviderRefused(f"The build was ended: {left}.", kind="capacity"))
+
+    def _give_up(self, why: _Failed | GpurunError) -> None:
+        self._why = self._why or why
+        call = self._call
+        if call is not None:
+            call.stop()
+
+    # the building thread
+
+    def _run(self) -> None:
+        outcome: _Failed | GpurunError | None = Bug("the building thread died")
+        try:
+            outcome = self._built()
+        except _Ended:
+            outcome = self._why
+        except GpurunError as error:
+            outcome = error
+        except _connection_errors() as exc:
+            outcome = self._why or translated(exc, to=f"build {self._plan.dockerfile}")
+        finally:
+            self._took_s = self._lasted()
+            self._end.set()
+            self._outcome.set_result(outcome)
+
+    def _built(self) -> _Failed | GpurunError | None:
+        """A numbered story: 1 what it is made of, 2 alone, 3 the build, 4 its name and its leftovers."""
+        api = self._engine.client()
+        self._pull(api)
+        with self._alone():
+            if is_built(api, self._plan.image):  # by another process
+                self._say(f"::gpurun:: another process built {_short(self._plan)}\n".encode())
+                use(api, self._plan.image)
+                return None
+            self._host.ready(api)
+            with self._context_file() as file:
+                failed = self._send(api, file)
+            self._name_parts(api, failed=failed is not None)
+            if failed is None and not is_built(api, self._plan.image):
+                failed = ProviderUnavailable("Docker ended the build and has no image of it.")
+            if failed is None:
+                forget_ready(api, self._plan.image)
+                sweep(api, spare={self._plan.inputs_sha256})
+            return failed
+
+    def _pull(self, api: APIClient) -> None:
+        import docker.errors
+
+        for image in self._plan.images:
+            progress = Progress()
+
+            def take(event: Mapping[str, Any], progress: Progress = progress) -> None:
+                self._go_on()
+                progress.take(event)
+                self._message = progress.so_far().message
+
+            if not is_there(api, image.without_tag):
+                login = self._launch.login
+                login = login if login is not None and login.is_for(image) else None
+                try:
+                    pull_image(api, image.without_tag, login, take)
+                except docker.errors.APIError as exc:
+                    raise pull_refusal(str(exc.explanation or exc), str(image)) from exc
+        self._message = "building image"
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Of all processes that share the folder. The lock ends with the process; there are 256 of them, for ever."""
+        folder = self._host.folder
+        if folder is None:
+            yield
+            return
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with (folder / f"{self._plan.inputs_sha256[:2]}.lock").open("wb") as file:
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    self._message = "building image, by another process"
+                    self._go_on()
+                    self._end.wait(WATCH_S)
+            self._message = "building image"
+            yield
+
+    @contextlib.contextmanager
+    def _context_file(self) -> Iterator[IO[bytes]]:
+        """The whole tar, in a file that has no name."""
+        with tempfile.TemporaryFile(dir=self._host.folder) as file:
+            asyncio.run_coroutine_threadsafe(self._write_context(file), self._loop).result()
+            file.seek(0)
+            yield file
+
+    async def _write_context(self, file: IO[bytes]) -> None:
+        async for piece in self._context():
+            self._go_on()
+            await asyncio.to_thread(file.write, piece)
+
+    def _send(self, api: APIClient, context: IO[bytes]) -> _Failed | GpurunError | None:
+        labels = {LABEL_INPUTS: self._plan.inputs_sha256}  # each is a step of the build
+        limits = self._host.limits(api, self._launch.needs)
+        query = query_of(self._plan, limits=limits, network=self._host.network, labels=labels)
+        self._call = BuildCall(self._engine.socket_path, str(api.api_version))
+        self._began_at = self._monotonic()
+        failed: _Failed | GpurunError | None = None
+        try:
+            for event in self._call.events(query, context):
+                self._go_on()
+                failed = failed or self._take(event, limits)
+        except NotBuilt as answer:
+            return _refused(answer)
+        except (http.client.HTTPException, OSError):
+            if self._why is not None:
+                raise _Ended from None
+            raise
+        self._go_on()
+        return failed
+
+    def _go_on(self) -> None:
+        """Raises _Ended when somebody said so."""
+        if self._why is not None:
+            raise _Ended
+
+    def _take(self, event: Mapping[str, Any], limits: Limits) -> _Failed | GpurunError | None:
+        said = event.get("stream")
+        if isinstance(said, str):
+            self._hear(said)
+            return None
+        layer = (event.get("aux") or {}).get("ID") if isinstance(event.get("aux"), dict) else None
+        if isinstance(layer, str):
+            self._parts.append(layer)
+        detail = event.get("errorDetail") or {}
+        error = str(detail.get("message") or event.get("error") or "")
+        if not error:
+            return None
+        self._say(f"{error}\n".encode())
+        return _why_failed(error, detail.get("code"), self._step, limits)
+
+    def _hear(self, said: str) -> None:
+        step = _STEP.match(said)
+        if step is not None and int(step[1]) == self._step + 1:
+            self._step = int(step[1])
+            self._message = f"building image, step {step[1]}/{step[2]}"
+        layer = _LAYER.fullmatch(said)
+        self._layer = layer[1] if layer is not None else self._layer
+        self._say(said.encode("utf-8", "replace"))
+
+    def _say(self, said: bytes) -> None:
+        room = MAX_OUTPUT_BYTES - len(self._output)
+        if room > 0:
+            self._output += said if len(said) <= room else said[:room] + TOO_MUCH
+
+    def _name_parts(self, api: APIClient, *, failed: bool) -> None:
+        """The stages before the last one; of a build that failed how far it came."""
+        parts = [*self._parts, *([self._layer] if self._layer else [])] if failed else self._parts[:-1]
+        for number, layer in enumerate(parts):
+            keep_part(api, layer, self._plan.image, str(number))
+
+
+def _connection_errors() -> tuple[type[Exception], ...]:
+    return (http.client.HTTPException, *vendor_errors())
+
+
+def _refused(answer: NotBuilt) -> _Failed | GpurunError:
+    said = " ".join(answer.said.split())[:300]
+    if 400 <= answer.status < 500:
+        return _Failed(said, 0)
+    return ProviderUnavailable(f"Docker could not build: {said}")
+
+
+def _why_failed(error: str, code: object, step: int, limits: Limits) -> _Failed | GpurunError:
+    said = " ".join(error.split())[:300]
+    if code is None and any(sign in error.lower() for sign in _HOST_FAULTS):
+        return ProviderRefused(f"Docker could not build: {said}", kind="capacity")
+    if code == _KILLED:
+        limit = about(limits.memory_mib)
+        said += f". It was killed, most often because the {limit} of memory ran out: `resources: {{memory: …}}` is more"
+    return _Failed(said, step)

@@ -1,0 +1,80 @@
+"""`gpurun lock` for jobs with a `build`: what their Dockerfiles name is pinned like an image."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpurun.plan.lock import read_lock
+from tests.fakes.registry import FakeRegistry
+from tests.unit.cli.test_lock import lock
+
+BUILD = """\
+version: 1
+jobs:
+  smoke: {build: {dockerfile: docker/Dockerfile, args: {V: "9"}}, run: x}
+  other: {build: ./sub, run: x}
+"""
+
+
+@pytest.fixture
+def registry():
+    with FakeRegistry().serving() as serving:
+        yield serving
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, registry):
+    """A checkout with Dockerfiles that name `app:9` and `base:1`."""
+    top = tmp_path / "repo"
+    for folder in (".git", "docker", "sub"):
+        (top / folder).mkdir(parents=True)
+    monkeypatch.chdir(top)
+    app, base = registry.name("org/app"), registry.name("org/base")
+    (top / "docker/Dockerfile").write_text(f"ARG V=1\nFROM {app}:$V\nCOPY --from={base}:1 /x /x\n")
+    (top / "sub/Dockerfile").write_text(f"FROM {base}:1\n")
+    (top / ".gpurun.yml").write_text(BUILD)
+    return top
+
+
+def test_every_image_of_every_dockerfile_is_pinned(place: Path, registry: FakeRegistry, capsys):
+    digests = {name: registry.push(f"org/{name}", tag) for name, tag in (("app", "9"), ("base", "1"))}
+    assert lock("--check") == 1
+    told = capsys.readouterr().err
+    assert f".gpurun.lock does not pin {registry.name('org/base')}:1, which smoke and other needs." in told
+    assert lock() == 0
+    pinned = {image.ref.name: image.pin.digest for image in read_lock((place / ".gpurun.lock").read_bytes()).images}
+    assert pinned == {registry.name(f"org/{name}"): digest for name, digest in digests.items()}
+    assert lock("--check") == 0
+    (place / "docker/Dockerfile").write_text("FROM scratch\n")
+    capsys.readouterr()
+    assert lock() == 0
+    assert "dropped: no job needs it" in capsys.readouterr().out
+
+
+def test_a_dockerfile_that_cannot_be_pinned_is_shown_with_its_line(place: Path, capsys):
+    (place / "sub/Dockerfile").write_text("FROM base:1\n\nADD https://e.org/x /\n")
+    assert lock() == 2
+    told = capsys.readouterr().err
+    assert (
+        "sub/Dockerfile:3:1: `ADD https://e.org/x` may bring in what nobody pinned\n3 | ADD https://e.org/x /" in told
+    )
+    (place / "sub/Dockerfile").unlink()
+    assert lock() == 2
+    assert "the Dockerfile sub/Dockerfile cannot be read: No such file or directory." in capsys.readouterr().err
+
+
+def test_a_path_out_of_the_checkout_is_shown_with_its_line(place: Path, capsys):
+    (place / ".gpurun.yml").write_text("version: 1\njobs:\n  smoke:\n    build: ../other\n    run: x\n")
+    assert lock() == 2
+    told = capsys.readouterr().err
+    assert ".gpurun.yml:4:5: '../other' leads out of the repository\n4 |     build: ../other\n  |     ^\n" in told
+
+
+def test_a_login_without_a_server_is_for_one_registry(place: Path, capsys):
+    (place / "sub/Dockerfile").write_text("FROM base:1\nCOPY --from=ghcr.io/a/b:1 /x /\n")
+    config = "version: 1\njobs:\n  smoke:\n    build: sub\n    run: x\n    registry: {username: a, password: B}\n"
+    (place / ".gpurun.yml").write_text(config)
+    assert lock() == 2
+    assert "6:5: `registry` does not say for which of docker.io, ghcr.io the login is" in capsys.readouterr().err
