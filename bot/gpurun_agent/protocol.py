@@ -21,6 +21,8 @@ GET  /agent/v1/masks                               -> 200 {masks, mask..., cance
 GET  /agent/v1/source                              -> 200 tar (ustar with pax headers), commit id in the global header
 GET  /agent/v1/models/<index>/<path>   [Range: bytes=N-]                                  -> 200 or 206 bytes; 422 text
         422: the hub does not have what the plan pins (a hash that shows at the end is told to whoever asks again).
+PUT  /agent/v1/installed   UTF-8 text, <= 1 MiB                                              -> 200 {}; may be repeated
+        What is installed when `run` begins (gpurun_agent.installed). Kept beside the artifacts as INSTALLED.
 PUT  /agent/v1/artifacts/<path>?offset=N&size=S&sha256=H   raw bytes, <= 4 MiB
         -> 200 {next}; 409 {next}; 413: quota; 422 text: not this file (path, hash). One file at a time: another path,
         or offset 0, starts anew. It is collected when `next` == size; an empty file is one PUT of no bytes.
@@ -78,6 +80,12 @@ PREFIX = "/agent/v1/"
 
 MAX_APPEND = 4 * 1024 * 1024
 """Bytes of one stream or artifact append."""
+
+INSTALLED = "gpurun/installed.txt"
+"""The path of what is installed among the artifacts; no file of the job is kept under it."""
+
+MAX_INSTALLED = 1024 * 1024
+"""Bytes of it."""
 
 COLLECT_S = 100
 """Seconds for the artifacts of a job that was stopped."""

@@ -56,6 +56,7 @@ class AgentApi:
             "source": ("GET", source),
             "models": ("GET", models),
             "artifacts": ("PUT", artifacts),
+            "installed": ("PUT", artifacts.installed),
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -60,6 +60,8 @@ class FakeBot:
         self.streams = {"log": bytearray(), "metrics": bytearray()}
         self.artifacts: dict[str, bytes] = {}
         self.artifact_parts: dict[str, bytearray] = {}
+        self.installed: bytes | None = None
+        self.no_installed = False
         self.phases: list[str] = []
         self.claims: list[dict[str, bytes]] = []
         self.finished: list[dict[str, bytes]] = []
@@ -368,6 +370,11 @@ class _Handler(BaseHTTPRequestHandler):
         elif kind == "artifacts":
             bot.before_artifact(unquote(rest))
             self.answer(*bot.add_artifact(unquote(rest), query, body))
+        elif kind == "installed" and bot.no_installed:
+            self.answer(413, b"too much")
+        elif kind == "installed":
+            bot.installed = body
+            self.answer(200, bot.common())
         elif kind == "finish":
             bot.finished.append(dict(protocol.decode(body)))
             self.answer(200, bot.common())

@@ -218,6 +218,9 @@ class World:
         query = f"offset={offset}&size={len(whole)}&sha256={hashlib.sha256(whole).hexdigest()}"
         return await self.client.put(f"/agent/v1/artifacts/{path}?{query}", content=data, headers=self.bearer())
 
+    async def install(self, text: bytes) -> httpx.Response:
+        return await self.client.put("/agent/v1/installed", content=text, headers=self.bearer())
+
     def bearer(self, token: str | None = None) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.token if token is None else token}"}
 
