@@ -21,6 +21,8 @@ GET  /agent/v1/masks                               -> 200 {masks, mask..., cance
 GET  /agent/v1/source                              -> 200 tar (ustar with pax headers), commit id in the global header
 GET  /agent/v1/models/<index>/<path>   [Range: bytes=N-]                                  -> 200 or 206 bytes; 422 text
         422: the hub does not have what the plan pins (a hash that shows at the end is told to whoever asks again).
+POST /agent/v1/layer       {state, sha256, size, setup_ms, detail}       -> 200 {}; 409 text: not kept, and why
+        `made`: what `setup` did is in the volume, before `run` begins. `spoilt`: what is there is of no use.
 PUT  /agent/v1/installed   UTF-8 text, <= 1 MiB                                              -> 200 {}; may be repeated
         What is installed when `run` begins (gpurun_agent.installed). Kept beside the artifacts as INSTALLED.
 PUT  /agent/v1/artifacts/<path>?offset=N&size=S&sha256=H   raw bytes, <= 4 MiB
@@ -49,6 +51,9 @@ The spec, answer of `claim`:
     model                    repeated, `<index>\0<id>\0<revision>\0<target>`; target may be empty
     file                     repeated, `<model index>\0<size>\0<sha256>\0<etag>\0<path>`
     weights                  `mounted`: the bot has verified all files and had them mounted read-only as the hub cache
+    layer                    `take\0<sha256>\0<size>\0<day>\0<ms of setup>`: the layer in the volume at /gpurun/layer,
+                             which is read-only; `make\0<most bytes>`: the volume is empty, a layer may be made there
+    layer_input              repeated, a path of the commit that `setup` may change (gpurun_agent.layer)
     artifact                 repeated, a glob under `workdir` (gpurun_agent.globs)
     artifact_files           how many of them are kept
     artifact_file_bytes      the largest that is kept

@@ -311,12 +311,22 @@ class Run:
     def _commands(self, spec: Spec, env: dict[str, str]) -> End:
         end = End(protocol.PASSED, protocol.EXIT, "", 0)
         if spec.setup:
-            end = self._command("setup", spec.setup, protocol.SETUP, env)
+            end = self._setup(spec, env)
         self._tell_installed(env)
         if spec.run and end.result == protocol.PASSED:
             self._notes += ["In setup: " + end.detail] if end.detail else []
             end = self._command("running", spec.run, protocol.EXIT, env)
         return end
+
+    def _setup(self, spec: Spec, env: dict[str, str]) -> End:
+        def command() -> End:
+            return self._command("setup", spec.setup, protocol.SETUP, env)
+
+        if spec.layer is None:
+            return command()
+        from gpurun_agent import kept_setup
+
+        return kept_setup.carry_out(self, spec, self._around, command)
 
     def _tell_installed(self, env: dict[str, str]) -> None:
         """What `run` finds, told while it goes on. Nothing of it is in the way of the job."""
