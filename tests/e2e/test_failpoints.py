@@ -61,6 +61,7 @@ def both(*edges: str) -> tuple[str, ...]:
 IDLE = both(
     *("observe.accounts", "observe.list", "observe.settle", "worker.claim", "audit.seal", "secrets.forget"),
     *("cache.users", "cache.tidy", "artifacts.delete", "artifacts.forget"),
+    *("layers.users", "layers.shelf", "layers.list", "layers.tidy", "layers.remove"),
 )
 """What a bot does that nobody asks for anything."""
 
@@ -78,18 +79,21 @@ STORIES: dict[str, tuple[str, ...]] = {
             "run.login",
             "run.platform",
             "run.model",
+            "run.inputs",
         ),
         *both("run.history_source", "run.history_fetch"),
         *both("run.submodule_source", "run.submodule_fetch", "run.lfs_source", "run.lfs_fetch"),
         *both("run.pin", "run.offers", "run.settle"),
         *both("attempt.uplink_open", "attempt.login", "attempt.prepare", "attempt.weights", "attempt.settle"),
-        *both("attempt.destroy", "attempt.uplink_close", "attempt.let_go"),
+        *both("attempt.layer"),
+        *both("attempt.destroy", "attempt.uplink_close", "attempt.let_go", "attempt.layer_let_go"),
         "attempt.send_create.before",
         *both("publish.turn", "publish.announce", "publish.commit", "publish.react"),
         *both("publish.create_check", "publish.create_comment"),
         *both("publish.update_check", "publish.update_comment", "publish.find_check", "publish.find_comment"),
     ),
     "no file": both("run.look"),
+    "a volume that nobody needs": both("attempt.layer_remove"),
     "doubt": ("attempt.send_create.after", *both("attempt.look", "attempt.create")),
     "provider": both(
         *("attempt.last_words", "attempt.last_log", "run.why_never", "observe.broken"),
@@ -188,6 +192,7 @@ async def test_the_whole_way_of_a_run(world: World, deaths: Deaths):
     )
     login = {"username": "ci", "password": "APP_KEY"}
     job = {"image": world.image, "registry": login, "run": f"{there} && {say}", "models": [{"id": "acme/tiny"}]}
+    job |= {"setup": "cp .gpurun.lock kept", "setup_inputs": [".gpurun.lock"]}
     job |= {"checkout": {"submodules": "fetch", "lfs": "fetch", "git": "true", "ref": "merge"}}
     set_secret(world)
     world.files(
@@ -225,6 +230,22 @@ async def test_a_commit_without_a_file(world: World, deaths: Deaths):
     assert len(world.bot_comments()) == 1
     await assert_laws(world)
     deaths.all_is_well(STORIES["no file"])
+
+
+async def test_a_volume_that_nobody_needs(world: World, deaths: Deaths, engine, tmp_path):
+    """What `setup` did cannot be kept, so its volume goes with the container; at the latest when somebody looks."""
+    world.jobs({"other": "x"}, smoke={"setup": "echo >> other", "setup_inputs": [".gpurun.yml"], "run": "true"})
+    await world.bot.stop()
+    for failpoint in STORIES["a volume that nobody needs"]:
+        await deaths.at(failpoint, after=lambda: world.comment("/gpurun smoke"))
+        await world.bot.start()
+        await world.expect_check("gpurun / smoke", "success")
+        await world.bot.stop()
+    await world.bot.start()
+    mark = f"gpurun.layers={(tmp_path / 'state/layers/id').read_text()}"
+    await world.until(lambda: None if engine.volumes(filters={"label": mark})["Volumes"] else True, "no volume")
+    await assert_laws(world)
+    deaths.all_is_well(STORIES["a volume that nobody needs"])
 
 
 async def test_a_create_that_nobody_knows_the_outcome_of(world: World, deaths: Deaths):

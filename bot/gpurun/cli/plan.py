@@ -113,7 +113,7 @@ async def _plan(wish: Wish) -> Planned:
     name = job_of(config, wish.job, at.file)
     job = config.jobs[name]
     async with model_files(job, at) as files:
-        drafted = await draft(at, name, job, files, await local_source(forge, state, sha, job))
+        drafted = await draft(at, name, job, files, await local_source(forge, at, name, job))
     return Planned(at=at, job=job, draft=drafted, notes=(*notes, *_notes(drafted, config, name)))
 
 

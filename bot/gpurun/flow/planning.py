@@ -15,6 +15,7 @@ from gpurun.domain.config import Config, Job, PolicyKeys
 from gpurun.domain.errors import (
     ConfigError,
     GpurunError,
+    NoSuchInput,
     NotByPolicy,
     NothingIncluded,
     PinNotFound,
@@ -28,7 +29,7 @@ from gpurun.domain.folder import CONFIG_NAME, beside
 from gpurun.domain.ids import CommitSha, ImageTag
 from gpurun.domain.lock import Lock
 from gpurun.domain.plan import Plan
-from gpurun.domain.run import Fault, Pins, Run, RunState, Verdict
+from gpurun.domain.run import Fault, Pins, Run, RunState, Verdict, source_commit
 from gpurun.domain.source import Merge
 from gpurun.flow import edges, failpoints
 from gpurun.flow.commit import FETCH_TIMEOUT_S, fetch_commit, fetch_history, fetch_lfs, fetch_submodule, find_merge
@@ -36,7 +37,8 @@ from gpurun.flow.login import login_of
 from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices
 from gpurun.flow.silence import kept_notes, recalled_notes
 from gpurun.plan import digest as digests
-from gpurun.plan.lines import at_include
+from gpurun.plan.layer import NOT_WITH_SECRETS
+from gpurun.plan.lines import at_include, at_input
 from gpurun.plan.load import load, policy_of
 from gpurun.plan.lock import (
     LOCK_NAME,
@@ -55,6 +57,7 @@ from gpurun.plan.resolve import (
     FetchHistory,
     FetchLfs,
     FetchSubmodule,
+    FindInputs,
     FindMerge,
     Pin,
     ReadLock,
@@ -113,6 +116,8 @@ class Resolver:
         except NothingIncluded as error:
             assert isinstance(pin, ResolveModel)
             raise at_include(error, pin.spec, run.config_text, run.job) from error
+        except NoSuchInput as error:
+            raise at_input(error, run.config_text, run.job) from error
         except PinNotFound as error:
             raise told_with_day(error, pin, run.pins.lock or Lock(), folder=run.folder) from error
 
@@ -120,6 +125,13 @@ class Resolver:
         match pin:
             case FindMerge() | FetchCommit() | FetchSubmodule() | FetchHistory() | FetchLfs():
                 return await self._fetch(run, job, pin)
+            case FindInputs():
+                inputs = await edges.call(
+                    failpoints.RUN_INPUTS,
+                    lambda: self._s.git.inputs(run.repo.name, source_commit(run), run.folder, job.setup_inputs),
+                    timeout_s=CALL_TIMEOUT_S,
+                )
+                return lambda pins: replace(pins, setup_inputs=inputs)
             case ReadLock():
                 lock = part_for(job, await self._lock(run))
                 return lambda pins: replace(pins, lock=lock)
@@ -245,6 +257,7 @@ def policy(run: Run) -> PolicyKeys:
 def _notes(run: Run, job: Job, plan: Plan, pins: Pins) -> tuple[str, ...]:
     locked = pins.lock.image(job.image) if pins.lock is not None and isinstance(job.image, ImageTag) else None
     notes = [platforms_note(plan.image, pins.platforms), moved_note(locked, pins.tag_points_to, folder=run.folder)]
+    notes.append(NOT_WITH_SECRETS if plan.setup_inputs and plan.secrets else "")
     if run.pr is None:  # no default branch was asked: who runs a job on a machine of theirs sets its policy
         notes.insert(0, NO_MERGE if job.wants_merge else "")
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpurun.domain.errors import ConfigError, NothingIncluded
+from gpurun.domain.errors import ConfigError, NoSuchInput, NothingIncluded
 from gpurun.domain.ids import JobName
 from gpurun.domain.plan import ModelSpec
 from gpurun.plan.load import tree
@@ -21,6 +21,15 @@ def at_include(error: NothingIncluded, spec: ModelSpec, file: str | bytes | None
         column=at.column if at else 1,
         hint="Write patterns that match files of the repository, or delete the key for all of them.",
     )
+
+
+def at_input(error: NoSuchInput, file: str | bytes | None, job: JobName) -> ConfigError:
+    """The error at the pattern. The file is a good one that has the job."""
+    found = _entry(tree(file), job, "setup_inputs")
+    items = found[1].items if found is not None and isinstance(found[1], Items) else ()
+    same = (item for item in items if isinstance(item, Text) and item.value == error.pattern)
+    at = next(same, found[0] if found else None)
+    return ConfigError(error.message, line=at.line if at else 1, column=at.column if at else 1, hint=error.hint)
 
 
 def resources_line(file: str | bytes | None, job: str) -> int:

@@ -62,6 +62,11 @@ class FetchLfs:
 
 
 @dataclass(frozen=True, slots=True)
+class FindInputs:
+    """What the job's `setup_inputs` mean in the commit."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReadLock:
     """`.gpurun.lock` at the commit must say what the names in the job stand for."""
 
@@ -82,7 +87,17 @@ class ResolveModel:
     spec: ModelSpec
 
 
-Pin = FindMerge | FetchCommit | FetchSubmodule | FetchHistory | FetchLfs | ReadLock | ConfirmImage | ResolveModel
+Pin = (
+    FindMerge
+    | FetchCommit
+    | FetchSubmodule
+    | FetchHistory
+    | FetchLfs
+    | FindInputs
+    | ReadLock
+    | ConfirmImage
+    | ResolveModel
+)
 
 
 def missing_pins(job: Job, pins: Pins, *, folder: str = "") -> tuple[Pin, ...]:
@@ -94,6 +109,8 @@ def missing_pins(job: Job, pins: Pins, *, folder: str = "") -> tuple[Pin, ...]:
     missing: list[Pin] = [FindMerge()] if job.wants_merge and pins.merge is None else list(_missing_source(pins))
     if job.checkout.git and pins.tree is not None and pins.tags is None:
         missing.append(FetchHistory())
+    if job.setup_inputs and pins.tree is not None and pins.setup_inputs is None:
+        missing.append(FindInputs())
     if job.needs_lock and pins.lock is None:
         return (*missing, ReadLock())
     wanted = pinned(job, pins.lock or Lock(), folder=folder)
@@ -113,7 +130,7 @@ def told_with_day(error: PinNotFound, pin: Pin, lock: Lock, *, folder: str = "")
             wanted = spec.kind, spec.id, spec.revision
             entry = next((one for one in lock.models if (one.kind, one.id, one.revision) == wanted), None)
             return with_day(error, entry, hint=lock_upgraded(folder))
-        case FindMerge() | FetchCommit() | FetchSubmodule() | FetchHistory() | FetchLfs() | ReadLock():
+        case FindMerge() | FetchCommit() | FetchSubmodule() | FetchHistory() | FetchLfs() | FindInputs() | ReadLock():
             return error
 
 
@@ -151,6 +168,7 @@ def build(*, repo: RepoName, sha: CommitSha, job_name: JobName, job: Job, pins: 
         lfs=pins.lfs,
         git=bool(job.checkout.git),
         tags=pins.tags or (),
+        setup_inputs=tuple(sorted(pins.setup_inputs or (), key=lambda one: one.path)) if job.setup_inputs else (),
     )
 
 

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from gpurun.adapters.git.history import MAX_COMMITS, boundary, nearest_tags, read_history, tar_of, write_git_folder
+from gpurun.adapters.git.inputs import find_inputs
 from gpurun.adapters.git.mirrors import ATTRIBUTES, LOCAL_UPLOAD_PACK, GitMirrors
 from gpurun.adapters.git.missing import read_commit
 from gpurun.adapters.git.process import Ended
@@ -21,6 +22,7 @@ from gpurun.adapters.git.turns import only_writer
 from gpurun.domain.errors import SourceUnavailable
 from gpurun.domain.forge import GitSource
 from gpurun.domain.ids import CommitSha, RepoName
+from gpurun.domain.plan import SetupInput
 from gpurun.domain.source import MAX_SOURCE_BYTES, GitTag
 
 _MAX_LISTED_BYTES = 8 * 1024 * 1024
@@ -44,6 +46,11 @@ class GitPast(GitMirrors):
                 for tag in tags:
                     await self._get_tag(past, source, repo, tag, lock_fd)
         return tags
+
+    async def inputs(
+        self, repo: RepoName, sha: CommitSha, folder: str, patterns: Sequence[str]
+    ) -> tuple[SetupInput, ...]:
+        return await find_inputs(partial(self._git, self._mirror(repo)), sha, folder, patterns)
 
     async def _get_tag(self, past: Path, source: GitSource, repo: RepoName, tag: GitTag, lock_fd: int) -> None:
         """An annotated tag is an object of its own; without a depth, so that no history is cut there."""
