@@ -298,10 +298,7 @@ def unpack(place: Place, file: BinaryIO, pause: Callable[[], None]) -> None:
             else:
                 _make_one(place, entry, file, pause)
         for entry in reversed(folders):
-            full = place.root + entry.path
-            _own(full, entry)
-            os.chmod(full, entry.mode)
-            os.utime(full, ns=(entry.at, entry.at))
+            _finish_folder(place.root + entry.path, entry)
     except OSError as exc:
         where = os.fsencode(exc.filename or b"").decode("utf-8", "replace")
         raise Broken("%s %s" % (where, exc.strerror or exc)) from exc
@@ -383,6 +380,18 @@ def _make_folder(full: bytes) -> None:
     mode = stat.S_IMODE(os.lstat(full).st_mode)
     if mode & 0o300 != 0o300 and os.lstat(full).st_uid == os.geteuid():
         os.chmod(full, mode | 0o700)
+
+
+def _finish_folder(full: bytes, entry: Entry) -> None:
+    _own(full, entry)
+    found = os.lstat(full)
+    if stat.S_IMODE(found.st_mode) != entry.mode:
+        os.chmod(full, entry.mode)
+    try:
+        os.utime(full, ns=(entry.at, entry.at))
+    except PermissionError:
+        if found.st_uid == os.geteuid():
+            raise  # else it is open to all, as /tmp, and its times are its owner's
 
 
 def _own(full: bytes, entry: Entry) -> None:

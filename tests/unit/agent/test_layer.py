@@ -257,3 +257,30 @@ def test_what_cannot_be_written_is_told(tmp_path):
     layer = layer_of(tmp_path / "one", lambda: (tmp_path / "one/a").write_text("a"))
     with pytest.raises(Broken, match="No such file"):
         unpack(place_of(tmp_path / "none"), io.BytesIO(layer), nothing)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_somebody_without_a_name_puts_it_into_folders_of_others(tmp_path):
+    """As a job that is no root does, in a folder that is open to all."""
+
+    def setup() -> None:
+        subprocess.run(
+            ["sh", "-c", "mkdir open/mine; echo a > open/mine/a"], cwd=one, user=1000, group=1000, check=True
+        )
+
+    one, two = tmp_path / "one", tmp_path / "two"
+    for folder in (one, two):
+        (folder / "open").mkdir(parents=True)
+        (folder / "open").chmod(0o1777)
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    layer = layer_of(one, setup)
+    child = os.fork()
+    if not child:
+        os.setresuid(1000, 1000, 1000)
+        try:
+            unpack(place_of(two), io.BytesIO(layer), nothing)
+        finally:
+            os._exit(int(not (two / "open/mine/a").exists()))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert (two / "open/mine/a").read_text() == "a\n"
