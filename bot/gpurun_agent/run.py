@@ -276,6 +276,8 @@ class Run:
             self._have_weights(spec)
         env = around.job_env(spec)
         self._enter("setup" if spec.setup else "running")
+        if not spec.setup:
+            self._tell_installed(env)  # while the bot notes the phase
         # The bot tries a lost attempt again unless it knows that user code has begun, which must not run twice.
         self.breathe_until(self._phase_told)
         if spec.max_duration_s:
@@ -312,7 +314,7 @@ class Run:
         end = End(protocol.PASSED, protocol.EXIT, "", 0)
         if spec.setup:
             end = self._setup(spec, env)
-        self._tell_installed(env)
+            self._tell_installed(env)
         if spec.run and end.result == protocol.PASSED:
             self._notes += ["In setup: " + end.detail] if end.detail else []
             end = self._command("running", spec.run, protocol.EXIT, env)
