@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from gpurun_agent.wire import Answer, Line, Request
+from gpurun_agent.wire import Address, Answer, Line, Request, WireError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 
+ELSEWHERE_TRIES = 2
+"""Failures in a row without a byte in between, after which the bot is asked to pass the bytes on itself."""
+
 _TRY_AGAIN = (408, 425, 429)
+_ELSEWHERE = 307
 _UNWANTED = (401, 410)
 
 
@@ -70,7 +74,11 @@ def worth_another_try(status: int) -> bool:
 
 
 class Errand:
-    """One request, made anew by `build` for every try, until there is an answer that a repetition would not change."""
+    """One request, made anew by `build` for every try, until there is an answer that a repetition would not change.
+
+    The bot may send it elsewhere, to an address that is a secret. Nothing of ours goes there and nothing from there is
+    believed but bytes; what fails there comes from the bot in the end.
+    """
 
     def __init__(self, loop: Loop, line: Line, contact: Contact, build: Callable[[], Request]) -> None:
         self.answer: Answer | None = None
@@ -82,17 +90,28 @@ class Errand:
         self._build = build
         self._pause = Pause()
         self._timer: Timer | None = None
+        self._elsewhere: Line | None = None
+        self.was_elsewhere = False
+        """Bytes may have come from there."""
+        self._failed_elsewhere = 0
         self._try()
+
+    @property
+    def stays(self) -> bool:
+        """It is not to be sent elsewhere any more."""
+        return self._failed_elsewhere >= ELSEWHERE_TRIES
 
     def drop(self) -> None:
         """No more tries; what is under way is cut."""
         self._loop.forget(self._timer)
+        self._leave_elsewhere()
         if self.answer is None:
             self._line.close()
 
     def moved(self) -> None:
         """The last try brought something on: the next pause is short again."""
         self._pause.reset()
+        self._failed_elsewhere = 0
 
     def _try(self) -> None:
         self._line.send(self._build(), self._done)
@@ -100,9 +119,40 @@ class Errand:
     def _done(self, answer: Answer | None, why: str) -> None:
         if answer is not None:
             self._contact.hear(answer)
+            if answer.status == _ELSEWHERE:
+                self._go_elsewhere(answer.headers.get(b"location", b"").decode("latin-1"))
+                return
             if not worth_another_try(answer.status):
                 self.answer = answer
                 return
             why = "the bot answered %d" % answer.status
         self.trouble = why
         self._timer = self._loop.after(self._pause.next(), self._try)
+
+    def _go_elsewhere(self, url: str) -> None:
+        request = self._build()
+        self.was_elsewhere = True
+        try:
+            if not url.startswith(("https://", "http://")):
+                raise WireError("the bot names no address")
+            self._elsewhere = Line(self._loop, Address(url))
+        except (WireError, ValueError):  # whose words may hold a part of it
+            self._done_elsewhere(None, "the bot names no address")
+            return
+        self._elsewhere.send(
+            Request(request.method, "", headers=request.headers, sink=request.sink), self._done_elsewhere
+        )
+
+    def _done_elsewhere(self, answer: Answer | None, why: str) -> None:
+        self._leave_elsewhere()
+        if answer is not None and answer.status in (200, 206):
+            self.answer = answer
+            return
+        self._failed_elsewhere += 1
+        self.trouble = why or "the store answered %d" % (answer.status if answer is not None else 0)
+        self._timer = self._loop.after(self._pause.next(), self._try)
+
+    def _leave_elsewhere(self) -> None:
+        if self._elsewhere is not None:
+            self._elsewhere.close()
+            self._elsewhere = None

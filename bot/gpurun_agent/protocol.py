@@ -21,6 +21,8 @@ GET  /agent/v1/masks                               -> 200 {masks, mask..., cance
 GET  /agent/v1/source                              -> 200 tar (ustar with pax headers), commit id in the global header
 GET  /agent/v1/models/<index>/<path>   [Range: bytes=N-]                                  -> 200 or 206 bytes; 422 text
         422: the hub does not have what the plan pins (a hash that shows at the end is told to whoever asks again).
+        307: the bytes are at `Location`, a secret that opens that one file for a short time, for whoever asks without a
+        token. With `?from_bot=1` the bot passes them on itself.
 POST /agent/v1/layer       {state, sha256, size, setup_ms, detail}       -> 200 {}; 409 text: not kept, and why
         `made`: what `setup` did is in the volume, before `run` begins. `spoilt`: what is there is of no use.
 PUT  /agent/v1/installed   UTF-8 text, <= 1 MiB                                              -> 200 {}; may be repeated
@@ -82,6 +84,7 @@ VERSION = "1"
 GIT_FOLDER = "git"
 """Behind `source/`: the `.git` of the work folder."""
 PREFIX = "/agent/v1/"
+FROM_BOT = "from_bot"
 
 MAX_APPEND = 4 * 1024 * 1024
 """Bytes of one stream or artifact append."""

@@ -80,7 +80,11 @@ class _Blobs:
                 self._run.breathe_until(lambda: any(one.over for one in live), self._say_progress(live))
                 for one in [one for one in live if one.over]:
                     live.remove(one)
-                    lines.append(one.finish())
+                    line = one.finish()
+                    if line is None:  # it has begun again
+                        live.append(one)
+                        continue
+                    lines.append(line)
                     self._complete += one.file.size
         finally:
             for one in live:
@@ -121,6 +125,8 @@ class _Download:
         self._blob = blob
         self._line: Line | None = None
         self._errand: Errand | None = None
+        self._from_bot = False
+        """No more from elsewhere: wrong bytes came from there, and the bot can tell why."""
         self._start_over()
 
     @property
@@ -136,8 +142,8 @@ class _Download:
             self._errand.drop()
         os.close(self._fd)
 
-    def finish(self) -> Line:
-        """Checks the bytes and gives them their name. Returns the free connection."""
+    def finish(self) -> Line | None:
+        """Checks the bytes and gives them their name. Returns the free connection; None: it has begun again."""
         assert self._line is not None
         assert self._errand is not None
         answer = self._errand.answer
@@ -147,8 +153,13 @@ class _Download:
             # 422: the bot looked itself, and the hub does not have what the plan pins.
             reason = protocol.WEIGHTS_MISMATCH if answer.status == 422 else protocol.WEIGHTS
             raise Ended(End(protocol.FAILED, reason, "%s: %s" % (name, answer.text() or answer.status)))
-        os.close(self._fd)
         found = self._hash.hexdigest()
+        if found != self.file.sha256 and self._errand.was_elsewhere:
+            self._from_bot = True
+            self._rewind()
+            self.start(self._line)
+            return None
+        os.close(self._fd)
         if self.size != self.file.size or found != self.file.sha256:
             os.unlink(self._part)
             raise Ended(End(protocol.FAILED, protocol.WEIGHTS_MISMATCH, _mismatch(name, self.file, self.size, found)))
@@ -172,6 +183,8 @@ class _Download:
         if self.size == self.file.size:
             self._rewind()
         headers = "Range: bytes=%d-\r\n" % self.size if self.size else ""
+        if self._from_bot or (self._errand is not None and self._errand.stays):
+            target += "?%s=1" % protocol.FROM_BOT
         self._first = True
         return Request("GET", target, headers=headers, sink=self._take)
 

@@ -107,7 +107,7 @@ class Answer:
 
 
 class Line:
-    """A connection that opens itself anew when needed. `token` goes into every request."""
+    """A connection that opens itself anew when needed. `token`, if there is one, goes into every request."""
 
     def __init__(self, loop: Loop, address: Address) -> None:
         self._loop = loop
@@ -144,12 +144,12 @@ class Line:
                 self._address.port,
             )
         )
-        head = "%s %s%s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n%s\r\n" % (
+        head = "%s %s%s HTTP/1.1\r\nHost: %s\r\n%sContent-Length: %d\r\n%s\r\n" % (
             request.method,
             self._address.base,
             request.target,
             host,
-            self.token,
+            "Authorization: Bearer %s\r\n" % self.token if self.token else "",
             len(request.body),
             request.headers,
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import shutil
-import subprocess
 
 import httpx
 import pytest
@@ -15,8 +14,8 @@ from gpurun.adapters.images import RegistryImages
 from gpurun.domain.errors import PinNotFound, RegistryUnavailable
 from gpurun.domain.ids import ImageRef
 from gpurun.domain.image import RegistryLogin
-from ops.local_services import CACHE, Missing, Registry, free_port
-from tests.services.engine import missing
+from ops.local_services import CACHE, free_port
+from tests.services.private_registry import private_registry
 
 pytestmark = pytest.mark.docker
 
@@ -88,36 +87,27 @@ async def test_nobody_listens(tmp_path):
 
 
 @pytest.fixture
-def private_registry(tmp_path, base_images):
+def locked_registry(tmp_path, base_images):
     """A registry with basic auth over a copy of the manifests of the shared one; the user is ci, the word s3cret."""
-    if shutil.which("htpasswd") is None:
-        missing("htpasswd is not installed: `make setup` as root installs it (apache2-utils)")
-    users = subprocess.run(["htpasswd", "-Bbn", "ci", "s3cret"], capture_output=True, check=True, timeout=10).stdout
-    (tmp_path / "htpasswd").write_bytes(users)
     base_images.busybox  # noqa: B018 - makes sure that the image is stored
     name = "docker/registry/v2/repositories/gpurun-test/busybox"
     shutil.copytree(CACHE / "registry" / name, tmp_path / "storage" / name)
     digest = base_images.busybox.split(":")[-1]
     blob = f"docker/registry/v2/blobs/sha256/{digest[:2]}/{digest}"
     shutil.copytree(CACHE / "registry" / blob, tmp_path / "storage" / blob)
-    registry = Registry(tmp_path / "storage", free_port(), htpasswd=tmp_path / "htpasswd")
-    try:
-        registry.start()
-    except Missing as exc:
-        missing(str(exc))
-    yield registry
-    registry.stop()
+    with private_registry(tmp_path, "s3cret") as registry:
+        yield registry
 
 
-async def test_a_private_registry_with_and_without_a_login(private_registry, base_images, tmp_path):
+async def test_a_private_registry_with_and_without_a_login(locked_registry, base_images, tmp_path):
     digest = base_images.busybox.split("@")[1]
-    image = ImageRef(f"{private_registry.address}/gpurun-test/busybox@{digest}")
+    image = ImageRef(f"{locked_registry.address}/gpurun-test/busybox@{digest}")
     async with RegistryImages(tmp_path / "none.json") as anonymous:
         with pytest.raises(PinNotFound, match="without a login"):
             await anonymous.confirm(image)
         with pytest.raises(PinNotFound, match="without a login"):
             await anonymous.pin(image.name, "latest")
-    auths = {private_registry.address: {"auth": base64.b64encode(b"ci:s3cret").decode()}}
+    auths = {locked_registry.address: {"auth": base64.b64encode(b"ci:s3cret").decode()}}
     (tmp_path / "config.json").write_text(json.dumps({"auths": auths}))
     async with RegistryImages(tmp_path / "config.json") as known:
         await known.confirm(image)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import shutil
-import subprocess
 
 import pytest
 from docker.errors import APIError
@@ -14,8 +12,7 @@ from pydantic import SecretStr
 from gpurun.domain.errors import ProviderRefused
 from gpurun.domain.image import RegistryLogin
 from gpurun.providers.docker.ready_image import ready_name
-from ops.local_services import Missing, Registry, free_port
-from tests.services.engine import missing
+from tests.services.private_registry import private_registry
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(180)]
 
@@ -25,17 +22,8 @@ WORD = secrets.token_hex(8)
 @pytest.fixture
 def private_image(tmp_path, engine, base_images):
     """By digest, not on the engine any more."""
-    if shutil.which("htpasswd") is None:
-        missing("htpasswd is not installed: `make setup` as root installs it (apache2-utils)")
-    users = subprocess.run(["htpasswd", "-Bbn", "ci", WORD], capture_output=True, check=True, timeout=10).stdout
-    (tmp_path / "htpasswd").write_bytes(users)
-    registry = Registry(tmp_path / "storage", free_port(), htpasswd=tmp_path / "htpasswd")
-    try:
-        registry.start()
-    except Missing as exc:
-        missing(str(exc))
-    name = f"{registry.address}/team/private"
-    try:
+    with private_registry(tmp_path, WORD) as registry:
+        name = f"{registry.address}/team/private"
         engine.tag(base_images.busybox, name, "1")
         pushed = engine.push(name, tag="1", auth_config={"username": "ci", "password": WORD}, stream=True, decode=True)
         (digest,) = [event["aux"]["Digest"] for event in pushed if "aux" in event]
@@ -45,8 +33,6 @@ def private_image(tmp_path, engine, base_images):
         yield f"{name}@{digest}"
         with contextlib.suppress(APIError):
             engine.remove_image(f"{name}@{digest}")
-    finally:
-        registry.stop()
 
 
 async def test_a_login_that_is_given_pulls_it_and_no_other_does(docker_bench, launches, private_image, monkeypatch):

@@ -46,7 +46,11 @@ PASSED = Result(kind=ResultKind.PASSED, exit_code=0, reason="exit")
 
 @dataclass
 class FakeGit:
-    """`ports.bytes.Git` over a table of commits."""
+    """`ports.bytes.Git` over a table of commits: what remotes have, whatever their name.
+
+    As the real one it keeps what it fetched, and refuses what the job does not care for, what is no merge, and to read
+    what was not fetched before.
+    """
 
     trees: dict[CommitSha, TreeSha]
     errors: list[GpurunError] = field(default_factory=list)
@@ -55,8 +59,9 @@ class FakeGit:
     """Submodules, by commit."""
     n_lfs: dict[CommitSha, int] = field(default_factory=dict)
     n_bytes: dict[CommitSha, int] = field(default_factory=dict)
-    base: CommitSha | None = None
-    """What every merge commit merges its head with."""
+    parents: dict[CommitSha, tuple[CommitSha, ...]] = field(default_factory=dict)
+    kept: dict[tuple[str, CommitSha], TreeSha] = field(default_factory=dict)
+    """The mirrors: repository and commit."""
     lfs: list[tuple[str, CommitSha]] = field(default_factory=list)
     """Repository and commit whose LFS files were fetched."""
     facts: RepoFacts = field(default_factory=RepoFacts)
@@ -73,8 +78,7 @@ class FakeGit:
         return tuple(SetupInput(path=path, mode="100644", blob="e" * 40) for path in patterns)
 
     async def look(self, repo: RepoName, sha: CommitSha) -> RepoFacts:
-        if sha not in self.trees:
-            raise SourceUnavailable(f"the mirror of {repo} has no commit {sha}")
+        self._require_fetched(repo, sha)
         self.looks += 1
         return self.facts
 
@@ -87,26 +91,47 @@ class FakeGit:
         skip: Collection[Extra] = (),
         get: Collection[Extra] = (),
         merge_of: CommitSha | None = None,
+        at: str = "",
     ) -> Fetched:
         _raise_next(self.errors)
-        try:
-            tree = self.trees[sha]
-        except KeyError:
-            raise PinNotFound(f"{repo} has no commit {sha}.") from None
+        if (str(repo), sha) not in self.kept:
+            self.kept[str(repo), sha] = self._asked_for(repo, sha)
+        base = None if merge_of is None else self._other_parent(sha, merge_of)
+        has = {Extra.SUBMODULES: self.links.get(sha), Extra.LFS: self.n_lfs.get(sha)}
+        missing = [what for what, there in has.items() if there and what not in {*skip, *get}]
+        if missing:
+            raise PinNotFound(f"Commit {sha} holds {missing}, and the job does not say what to do with them.")
         return Fetched(
-            tree=tree,
+            tree=self.kept[str(repo), sha],
             n_bytes=self.n_bytes.get(sha, 0),
             links=self.links.get(sha, ()) if Extra.SUBMODULES in get else (),
             n_lfs=self.n_lfs.get(sha, 0) if Extra.LFS in get else 0,
-            base=self.base if merge_of else None,
+            base=base,
         )
+
+    def _asked_for(self, repo: RepoName | ModuleUrl, sha: CommitSha) -> TreeSha:
+        if sha not in self.trees:
+            raise PinNotFound(f"{repo} has no commit {sha}.")
+        return self.trees[sha]
+
+    def _other_parent(self, sha: CommitSha, head: CommitSha) -> CommitSha:
+        parents = self.parents.get(sha, ())
+        if len(parents) != 2 or head not in parents:
+            raise PinNotFound(f"Commit {sha} does not merge {head}.")
+        return parents[1 - parents.index(head)]
+
+    def _require_fetched(self, repo: RepoName | ModuleUrl, sha: CommitSha) -> None:
+        if (str(repo), sha) not in self.kept:
+            raise SourceUnavailable(f"the mirror of {repo} has no commit {sha}")
 
     async def fetch_lfs(self, source: GitSource, repo: RepoName | ModuleUrl, sha: CommitSha) -> None:
         _raise_next(self.errors)
+        self._require_fetched(repo, sha)
         self.lfs.append((str(repo), sha))
 
     async def fetch_history(self, source: GitSource, repo: RepoName, sha: CommitSha) -> tuple[GitTag, ...]:
         _raise_next(self.errors)
+        self._asked_for(repo, sha)
         return ()
 
     def git_folder(

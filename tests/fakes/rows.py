@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from gpurun.domain.forge import RepoRef
-from gpurun.domain.ids import CommitSha, ImageRef, JobName, RepoName, TreeSha
+from gpurun.domain.forge import PullRequest, RepoRef
+from gpurun.domain.ids import BranchName, CommitSha, ImageRef, JobName, RepoName, TreeSha
 from gpurun.domain.offer import Offer
 from gpurun.domain.plan import Plan
 from gpurun.domain.run import Attempt, ProviderAccount, Run
@@ -37,6 +37,19 @@ _RUN = Run(
     state_since=START,
     due_at=START,
 )
+_PULL = PullRequest(
+    number=1,
+    open=True,
+    draft=False,
+    head_sha=SHA,
+    head_repo=REPO.name,
+    base_sha=CommitSha("9" * 40),
+    base_ref="main",
+    author="ada",
+    title="t",
+    default_branch=BranchName("main"),
+    mergeable=True,
+)
 _ATTEMPT = Attempt(
     id="01kdattempt000000000000001",
     run_id=_RUN.id,
@@ -54,6 +67,11 @@ _ATTEMPT = Attempt(
 def a_run(**changes: Any) -> Run:
     """A run of `smoke` on pull request 1, in planning unless `changes` say otherwise."""
     return replace(_RUN, **changes)
+
+
+def a_pull(**changes: Any) -> PullRequest:
+    """Pull request 1 as GitHub shows it: open, at `SHA`, and without conflicts."""
+    return replace(_PULL, **changes)
 
 
 def an_attempt(**changes: Any) -> Attempt:

@@ -139,11 +139,8 @@ class World:
                 return str(json.loads(line)["install"])
         return ""
 
-    async def expect_container(self, *, alone: bool = True) -> str:
-        """The id of the one container that runs the job; one that may yet fail to start is none.
-
-        `alone`: there is no other one beside it, not even one that was only made.
-        """
+    async def expect_container(self) -> str:
+        """The id of the one container that runs the job, with no other beside it, not even one that was only made."""
 
         def look() -> tuple[list[dict[str, Any]], list[dict[str, Any]]] | None:
             there = self.containers()
@@ -151,8 +148,7 @@ class World:
             return (begun, there) if begun else None
 
         begun, there = await self.until(look, "a container")
-        assert len(begun) == 1, begun
-        assert len(there) == 1 or not alone, there
+        assert len(there) == 1, there
         return str(begun[0]["Id"])
 
     def made_containers(self) -> list[str]:

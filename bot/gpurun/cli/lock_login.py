@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gpurun.adapters.local.checkout import ENV_FILE
 from gpurun.cli.envfile import given_secrets
 from gpurun.cli.lock import Place
 from gpurun.cli.the_file import top_above
 from gpurun.domain.ids import ImageTag
 from gpurun.domain.image import RegistryLogin
+from gpurun.domain.repository import DOTENV
 
 
 def login_for(place: Place, image: ImageTag) -> RegistryLogin | None:
@@ -18,7 +18,7 @@ def login_for(place: Place, image: ImageTag) -> RegistryLogin | None:
     for name, job in place.config.jobs.items():
         if job.image != image or job.registry is None:
             continue
-        file = top_above(place.file.resolve().parent) / ENV_FILE
+        file = top_above(place.file.resolve().parent) / DOTENV
         password = job.registry.password
         given = given_secrets(name, (), file, must_exist=False, optional=(password,))
         if password in given.values:

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 
 from gpurun.adapters.local import LocalForge
-from gpurun.adapters.local.checkout import ENV_FILE, LocalState
+from gpurun.adapters.local.checkout import LocalState
 from gpurun.cli.an_engine import get_an_engine
 from gpurun.cli.artifacts import usable_folder, write_artifacts
 from gpurun.cli.envfile import given_secrets, ignored_note
@@ -28,6 +28,7 @@ from gpurun.domain.errors import GpurunError, NoGit, ProviderRefused, ProviderUn
 from gpurun.domain.folder import config_path
 from gpurun.domain.ids import CommitSha
 from gpurun.domain.plan import Resources
+from gpurun.domain.repository import DOTENV
 from gpurun.domain.run import Verdict
 from gpurun.flow.engine_run import ASK_FOR_LESS
 from gpurun.flow.request import LocalRequest, request_run
@@ -140,7 +141,7 @@ async def _request_and_run(wish: Wish, settings: Settings, screen: Screen, inter
         sha = await forge.snapshot() if state.dirty else state.sha
         request = await local_request(forge, state, sha, wish)
     job = load(request.config_text or "").jobs[request.job]
-    env_file = wish.env_file or state.top / ENV_FILE
+    env_file = wish.env_file or state.top / DOTENV
     given = given_secrets(
         wish.job,
         job.secrets,

@@ -98,6 +98,9 @@ class GitSource:
     """`https://host/owner/name.git`, or a folder for the local forge."""
     authorization: SecretStr | None = None
     """Value of an `Authorization` header; never in argv or in a stored config."""
+    is_proved: bool = False
+    """The forge has just said that this run may have what is there, so that what was fetched before may be given to it.
+    Else only the place itself can say so, when it is asked with `authorization`."""
 
 
 class CheckStatus(StrEnum):

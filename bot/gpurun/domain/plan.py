@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Any, Literal
 
 from gpurun.domain.ids import CommitSha, ImageRef, JobName, RepoName, Revision, TreeSha
 from gpurun.domain.source import GitTag, Submodule
@@ -42,16 +42,11 @@ class ModelSpec:
 
     def with_files(self, files: tuple[ModelFile, ...]) -> ModelPin:
         """The pin. `files` are those that it wants."""
-        return ModelPin(
-            id=self.id,
-            kind=self.kind,
-            revision=self.revision,
-            refs=self.refs,
-            target=self.target,
-            include=self.include,
-            exclude=self.exclude,
-            files=files,
-        )
+        return ModelPin(files=files, **_fields_of(self))
+
+
+def _fields_of(spec: ModelSpec) -> dict[str, Any]:
+    return {one.name: getattr(spec, one.name) for one in fields(ModelSpec)}
 
 
 def _matches(path: str, patterns: tuple[str, ...]) -> bool:
@@ -72,32 +67,18 @@ class ModelFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelPin:
-    """A model or data set with its file list."""
+class ModelPin(ModelSpec):
+    """A model or data set with its file list.
 
-    id: str
-    kind: HubKind = "model"
-    revision: Revision
-    refs: tuple[str, ...] = ("main",)
-    """As in the spec. Not in the digest: names are no content."""
-    target: str | None = None
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    """As in the spec. They are not in the digest: what they select is."""
+    Names and patterns are not in the digest: names are no content, and what the patterns select is.
+    """
+
     files: tuple[ModelFile, ...]
 
     @property
     def spec(self) -> ModelSpec:
         """What it is the pin of."""
-        return ModelSpec(
-            id=self.id,
-            kind=self.kind,
-            revision=self.revision,
-            refs=self.refs,
-            target=self.target,
-            include=self.include,
-            exclude=self.exclude,
-        )
+        return ModelSpec(**_fields_of(self))
 
     @property
     def path(self) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 DOTENV = ".env"
+"""At the top of a checkout: values of secrets, for `gpurun run`."""
 MAX_PATHS = 5_000
 """Of the tree, the shallow ones first."""
 MAX_TEXTS = 60

@@ -77,7 +77,7 @@ async def fetch_submodule(
     url = ModuleUrl(source.url)
     found = await edges.call(
         failpoints.RUN_SUBMODULE_FETCH,
-        lambda: services.git.fetch(source, url, link.commit, skip=skip, get=get),
+        lambda: services.git.fetch(source, url, link.commit, skip=skip, get=get, at=link.path),
         timeout_s=FETCH_TIMEOUT_S,
     )
     return source.url, found
@@ -129,7 +129,9 @@ async def make_starter(services: EngineServices, run: Run) -> str:
         with anyio.fail_after(STARTER_LIMIT_S):
             await fetch_commit(services, run, skip=tuple(Extra))
             facts = await edges.call(
-                failpoints.RUN_LOOK, lambda: services.git.look(run.repo.name, run.sha), timeout_s=CALL_TIMEOUT_S
+                failpoints.RUN_LOOK,
+                lambda: services.git.look(run.repo.name, source_commit(run)),
+                timeout_s=CALL_TIMEOUT_S,
             )
         starter = await anyio.to_thread.run_sync(short_starter, facts.inside(run.folder), run.job)
     except (GpurunError, TimeoutError) as error:

@@ -147,9 +147,7 @@ class Resolver:
             case _:
                 assert_never(pin)
 
-    async def _fetch(
-        self, run: Run, job: Job, pin: FindMerge | FetchCommit | FetchSubmodule | FetchHistory | FetchLfs
-    ) -> Pinned:
+    async def _fetch(self, run: Run, job: Job, pin: SourcePin) -> Pinned:
         match pin:
             case FindMerge():
                 merge = await find_merge(self._s, run)

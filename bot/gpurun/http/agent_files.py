@@ -6,13 +6,16 @@ import asyncio
 import hashlib
 import re
 from collections import OrderedDict
+from urllib.parse import parse_qsl, urlsplit
 from weakref import WeakValueDictionary
 
+from pydantic import SecretStr
 from starlette.types import Receive, Scope, Send
 
-from gpurun.domain.errors import PinNotFound, WrongOffset
+from gpurun.domain.errors import PinNotFound, SecretRefused, WrongOffset
 from gpurun.domain.manifest import is_plain_path
 from gpurun.domain.plan import ModelFile, ModelPin, Plan
+from gpurun.domain.run import Attempt
 from gpurun.domain.stream import Artifact, next_blob
 from gpurun.http.agent_session import BODY_TIMEOUT_S, RECORDS
 from gpurun.http.agent_streams import number, parameters
@@ -26,7 +29,11 @@ from gpurun.ports.store import Tx
 from gpurun_agent import protocol
 
 MAX_REMEMBERED = 1024
+REDIRECTED_BYTES = 8 * 1024 * 1024
+"""Smaller files come through the bot: a connection more costs as much as their bytes."""
 
+_SIGNATURES = frozenset({"Signature", "X-Amz-Signature", "X-Goog-Signature", "sig"})
+"""Of CloudFront, S3, Google and Azure."""
 _RANGE = re.compile(rb"bytes=([0-9]{1,15})-")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -54,13 +61,19 @@ class ModelFiles:
         """What was found wrong at the end of a stream, for the agent that asks again. Forgetting costs one more try."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, rest: str) -> None:
-        """The file's bytes, or the rest from where `Range` says."""
+        """The file's bytes, or the rest from where `Range` says; of a large one the address, if it has one."""
         caller = await running_caller(self._services.store, scope)
         pin, file = _model_file(caller.plan, rest)
         known = self._mismatches.get((caller.attempt.id, rest))
         if known is not None:
             raise PinNotFound(known)
         offset = _range_start(scope, file)
+        if file.size >= REDIRECTED_BYTES and protocol.FROM_BOT not in parameters(scope):
+            url = await self._services.hub.signed_url(pin, file)
+            if url is not None and self._kept_secret(url, caller.attempt):
+                where = url.get_secret_value().encode("ascii")
+                await answer(send, 307, b"", headers=[(b"location", where), (b"cache-control", b"no-store")])
+                return
         chunks = self._services.hub.open(pin, file, offset=offset or 0)
         headers = {"content-type": "application/octet-stream", "content-length": str(file.size - (offset or 0))}
         status = 200
@@ -72,6 +85,15 @@ class ModelFiles:
         except PinNotFound as error:
             self._remember((caller.attempt.id, rest), str(error))
             raise
+
+    def _kept_secret(self, url: SecretStr, attempt: Attempt) -> bool:
+        """Before anybody has it. False for one that cannot be masked."""
+        try:
+            for part in signatures(url):
+                self._services.maskers.register(part, attempt.id)
+        except SecretRefused:
+            return False
+        return True
 
     def _remember(self, key: tuple[str, str], sentence: str) -> None:
         self._mismatches[key] = sentence
@@ -184,6 +206,14 @@ def artifact_path(text: str) -> str:
     if not is_plain_path(text):
         raise Refusal(422, "This is no relative path of at most 512 bytes of printable characters.")
     return text
+
+
+def signatures(url: SecretStr) -> tuple[SecretStr, ...]:
+    """What opens the file: the signatures in the query; where none has a known name, all of it."""
+    text = url.get_secret_value()
+    query = parse_qsl(urlsplit(text).query)
+    found = [value for name, value in query if name in _SIGNATURES]
+    return tuple(SecretStr(value) for value in found or [text])
 
 
 def _model_file(plan: Plan, rest: str) -> tuple[ModelPin, ModelFile]:

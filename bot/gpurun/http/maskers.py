@@ -98,6 +98,10 @@ class Maskers:
         kind = EverythingMasker if wanted.is_unknown else Masker
         return kind((*attempt_tokens(self._install_secret, attempt), *wanted.given))
 
+    def register(self, value: SecretStr, attempt_id: str) -> None:
+        """From now on a secret of that attempt. Raises SecretRefused."""
+        self._secrets.register(value, attempt_id=attempt_id)
+
     def cannot_know(self, attempt_id: str) -> bool:
         """It masks everything by now."""
         return self._secrets.is_unknown(attempt_id)

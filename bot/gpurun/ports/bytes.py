@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from pydantic import SecretStr
+
 from gpurun.domain.forge import Extra, GitSource
 from gpurun.domain.ids import CommitSha, ImageRef, RepoName, Revision
 from gpurun.domain.image import RegistryLogin, SeenImage
@@ -28,9 +30,11 @@ class Git(Protocol):
         skip: Collection[Extra] = (),
         get: Collection[Extra] = (),
         merge_of: CommitSha | None = None,
+        at: str = "",
     ) -> Fetched:
         """The exact commit is in the mirror afterwards. Idempotent. With `merge_of` it must be a merge of that commit.
 
+        `at`: the folder of the run's source where it will lie, whose name counts for every file of it.
         What the commit points to is not fetched, but listed as far as it is in `get`. Raises: PinNotFound (the remote
         has no such commit, or it points to something that is neither in `get` nor in `skip`), SourceUnavailable.
         """
@@ -82,6 +86,7 @@ class Preparation:
     """How far files are in the bot's cache."""
 
     bytes_total: int
+    """Of all files; one that several pins of a repository have counts once, as it is downloaded once."""
     bytes_missing: int
     """Still to be downloaded."""
     files_missing: int
@@ -162,6 +167,15 @@ class Hub(Protocol):
     async def tidy(self, over: Collection[str] = ()) -> None:
         """Lets those attempts go. Then removes leftovers, and what the cache has too much of: the least recently used
         first, and nothing that somebody uses.
+        """
+        ...
+
+    async def signed_url(self, pin: ModelPin, file: ModelFile) -> SecretStr | None:
+        """Where whoever has this address gets the file's bytes for a short time, unverified and without a token.
+
+        None when the hub gives such files only itself, or the bot has the bytes already.
+
+        Raises: PinNotFound, HubUnavailable.
         """
         ...
 

@@ -108,7 +108,7 @@ class Caller:
         reach = self._reach()
         if repo is None or (repo.private and name not in reach):
             raise not_found()
-        reads = request.method == "GET" or request.url.path.endswith("/git-upload-pack")
+        reads = request.method == "GET" or request.url.path.endswith(("/git-upload-pack", "/info/lfs/objects/batch"))
         if name not in reach and not reads:
             raise forbidden()
         if not any(self.has(need) for need in any_of):

@@ -12,6 +12,7 @@ from starlette.routing import Route
 from tests.fakes.github import access
 from tests.fakes.github.answers import Json, Refusal, not_found, read_json
 from tests.fakes.github.state import Repo
+from tests.fakes.lfs import pointer_of
 
 if TYPE_CHECKING:
     from tests.fakes.github.fake import FakeGitHub
@@ -22,8 +23,7 @@ BATCH_MAX = 100
 
 def pointer(content: bytes) -> bytes:
     """What git holds in the place of the content."""
-    oid = hashlib.sha256(content).hexdigest()
-    return f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize {len(content)}\n".encode()
+    return pointer_of(hashlib.sha256(content).hexdigest(), len(content))
 
 
 def keep(repo: Repo, content: bytes) -> bytes:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
+from tests.fakes.lfs import pointer_of
+
 LFS_SUFFIXES = frozenset({".bin", ".ckpt", ".gguf", ".h5", ".npz", ".onnx", ".pt", ".pth", ".safetensors", ".zip"})
 """As in the `.gitattributes` that the hub gives every new repository (excerpt)."""
 LFS_OVER_BYTES = 10 * 1024 * 1024
@@ -110,11 +112,6 @@ def store(path: str, source: bytes | Path) -> StoredFile:
         oid=object_id("blob", pointer if is_lfs else data).hex(),
         pointer_size=len(pointer) if is_lfs else 0,
     )
-
-
-def pointer_of(sha256: str, size: int) -> bytes:
-    """What git has in the place of an LFS file."""
-    return f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n".encode()
 
 
 def commit_id(files: Mapping[str, StoredFile]) -> str:

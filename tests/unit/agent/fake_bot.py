@@ -44,6 +44,8 @@ class Model:
     etags: dict[str, str] = field(default_factory=dict)
     kind: str = "model"
     refs: list[str] = field(default_factory=list)
+    elsewhere: dict[str, str] = field(default_factory=dict)
+    """Addresses of files that the bot passes on only when it is asked to."""
 
 
 class FakeBot:
@@ -73,6 +75,8 @@ class FakeBot:
         self.claims: list[dict[str, bytes]] = []
         self.finished: list[dict[str, bytes]] = []
         self.requests: list[str] = []
+        self.model_queries: list[tuple[str, str]] = []
+        """Paths that were asked for, and how."""
         self.run = ""
         self.setup = ""
         self.source = ""
@@ -375,7 +379,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif kind == "source":
             self.answer_chunked(bot.git_tar if rest else bot.source_tar)
         elif kind == "models":
-            self.model_file(bot, rest)
+            self.model_file(bot, rest, query)
         elif kind == "artifacts":
             bot.before_artifact(unquote(rest))
             self.answer(*bot.add_artifact(unquote(rest), query, body))
@@ -391,9 +395,16 @@ class _Handler(BaseHTTPRequestHandler):
             bot.finished.append(dict(protocol.decode(body)))
             self.answer(200, bot.common())
 
-    def model_file(self, bot: FakeBot, rest: str) -> None:
+    def model_file(self, bot: FakeBot, rest: str, query: dict[str, list[str]]) -> None:
         index, _, path = rest.partition("/")
         model, path = bot.models[int(index)], unquote(path)
+        bot.model_queries.append((path, "".join(query)))
+        if path in model.elsewhere and "from_bot" not in query:
+            self.send_response(307)
+            self.send_header("Location", model.elsewhere[path])
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         content = model.served.get(path, model.files.get(path))
         if content is None:
             self.answer(422, b"no such file on the hub")

@@ -19,6 +19,7 @@ from gpurun.plan.load import load
 from gpurun.plan.lock import write_lock
 from gpurun.plan.resolve import build
 from tests.fakes.hub import FakeHub
+from tests.fakes.lfs import pointer_of
 
 IMAGE = f"registry.example/app@sha256:{'a' * 64}"
 NOWHERE = "http://127.0.0.1:9"
@@ -248,7 +249,7 @@ def test_a_lock_that_is_a_folder(here, capsys):
 
 
 def test_a_commit_that_a_run_would_refuse_is_refused(here, capsys):
-    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 12345678\n"
+    pointer = pointer_of("a" * 64, 12345678).decode()
     here({".gpurun.yml": PINNED, ".gitattributes": "*.bin filter=lfs\n", "w.bin": pointer})
     assert plan("smoke") == 2
     assert "holds files of git LFS ('w.bin'), and the job does not say what to do" in capsys.readouterr().err

@@ -7,8 +7,7 @@ from pydantic import SecretStr
 
 from gpurun.adapters.secrets import MemorySecrets
 from gpurun.adapters.vault import GivenVault
-from gpurun.domain.forge import PullRequest
-from gpurun.domain.ids import BranchName, CommitSha, HubRef, Revision
+from gpurun.domain.ids import CommitSha, HubRef, Revision
 from gpurun.domain.lock import Lock, LockedFile, LockedModel
 from gpurun.domain.plan import ModelFile
 from gpurun.domain.run import Phase, Verdict
@@ -17,17 +16,14 @@ from gpurun.flow import failpoints
 from gpurun.plan.lock import write_lock
 from tests.fakes.cloud import Machines, MountingCloud, SlowCloud, SmallCloud
 from tests.fakes.parts import Script
-from tests.fakes.rows import SHA, TREE
+from tests.fakes.rows import SHA, TREE, a_pull
 from tests.fakes.world import CONFIG, World
 
 NEVER_CLAIMS = Script(claims=False)
 REVISION = Revision("d" * 40)
 WITH_MODEL = CONFIG.replace("    limits:", f"    models:\n      - {{id: org/a, revision: {REVISION}}}\n    limits:")
 MERGE, MODULE = CommitSha("e" * 40), CommitSha("f" * 40)
-MERGEABLE = PullRequest(
-    number=1, open=True, draft=False, head_sha=SHA, head_repo="octo/app", base_sha=CommitSha("9" * 40), base_ref="main",
-    author="ada", title="t", default_branch=BranchName("main"), mergeable=True, merge_sha=MERGE,
-)  # fmt: skip
+MERGEABLE = a_pull(merge_sha=MERGE)
 VENDOR = Gitlink(path="vendor", name="octo/vendor", url="../vendor.git", commit=MODULE)
 ENGINE_EDGES = [
     name for name in failpoints.names() if name.split(".")[0] in ("worker", "run", "attempt", "observe", "stray")
@@ -100,6 +96,7 @@ async def lead_past(world, name):
             world.git.trees |= {MERGE: TREE, MODULE: TREE}
             world.git.links = {MERGE: (VENDOR,)}
             world.git.n_lfs = {MERGE: 1}
+            world.git.parents = {MERGE: (MERGEABLE.base_sha, SHA)}
         case [_, "login"]:
             world.vault = GivenVault({"REGISTRY_TOKEN": SecretStr("s3cret-of-the-registry")}, MemorySecrets())
             world.restart()

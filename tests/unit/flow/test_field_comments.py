@@ -165,7 +165,7 @@ async def test_b021_no_branch_of_a_pull_request_is_asked_for_by_its_name(town: T
     assert named == [f"/repos/{town.repo.name}/git/ref/heads/main"]
     assert town.pull.head_branch != "main"
     trees = [one.path.rpartition("/")[2] for one in town.github.requests if "/git/trees/" in one.path]
-    assert all(len(name) == 40 for name in trees)
+    assert {len(name) for name in trees} == {40}
 
 
 async def test_b022_a_push_right_after_the_comment_changes_nothing_of_what_is_shown(town: Town):

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from gpurun.domain.errors import ForgeUnavailable, PinNotFound
-from gpurun.domain.forge import PullRequest
-from gpurun.domain.ids import BranchName, CommitSha
+from gpurun.domain.ids import CommitSha
 from gpurun.domain.source import Merge
 from gpurun.flow.commit import find_merge
 from gpurun.flow.planning import merge_note
 from tests.fakes.parts import SourceOnlyForge
-from tests.unit.adapters.store.samples import SHA, a_run
+from tests.fakes.rows import SHA, a_pull, a_run
 
 MERGE, OTHER = CommitSha("e" * 40), CommitSha("f" * 40)
-PULL = PullRequest(
-    number=1, open=True, draft=False, head_sha=SHA, head_repo="octo/models", base_sha=OTHER, base_ref="main",
-    author="ada", title="t", default_branch=BranchName("main"), mergeable=True, merge_sha=MERGE,
-)  # fmt: skip
 
 
 class Services:
     def __init__(self, **changes):
-        self.forge = SourceOnlyForge(pull=replace(PULL, **changes))
+        self.forge = SourceOnlyForge(pull=a_pull(**{"merge_sha": MERGE, **changes}))
 
 
 async def test_the_merge_commit_of_the_pull_request_as_it_is():
@@ -44,7 +37,7 @@ async def test_while_github_finds_out_the_run_waits():
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"head_sha": OTHER}, "is at ffffffffffff now, so nobody can merge aaaaaaaaaaaa any more"),
+        ({"head_sha": OTHER}, "is at ffffffffffff now, so nobody can merge cccccccccccc any more"),
         ({"mergeable": False}, "cannot be merged into main"),
         ({"merge_sha": None}, "cannot be merged into main"),
         ({"mergeable": None, "open": False}, "cannot be merged into main"),
@@ -57,4 +50,4 @@ async def test_what_cannot_be_merged_is_refused(changes, told):
 
 def test_the_run_says_which_commits_it_has():
     told = merge_note(SHA, Merge(commit=MERGE, base=OTHER))
-    assert told == "It runs eeeeeeeeeeee, the merge of aaaaaaaaaaaa and ffffffffffff of the base branch."
+    assert told == "It runs eeeeeeeeeeee, the merge of cccccccccccc and ffffffffffff of the base branch."

@@ -94,7 +94,7 @@ async def test_a_tag_that_did_not_move_is_not_told(world):
     assert (await world.expect(Verdict.PASSED, "exit")).notes == ()
 
 
-async def test_a_digest_that_was_deleted(world):
+async def test_b102_a_digest_that_was_deleted_is_told(world):
     world.images.known = set()
     told = await refusal(world)
     assert told == f"The registry has no {IMAGE}. It was there on 2026-11-01, when `.gpurun.lock` pinned it. {UPGRADE}"
@@ -166,7 +166,7 @@ async def test_the_lock_has_all_files_and_the_plan_the_wanted_ones(world, models
     more = ModelFile(path="x", size=2, sha256="e" * 64, etag="f" * 40)
     (entry,) = LOCK.models
     locked = replace(entry, files=(*entry.files, LockedFile(path=more.path, size=more.size, blob=more.etag)))
-    world.forge.lock = replace(LOCK, models=(locked,))
+    world.forge.files[LOCK_NAME] = write_lock(replace(LOCK, models=(locked,))).encode()
     world.hub.models = {("acme/tiny", REVISION): (FILE, more)}
     await world.start(config_text=CONFIG.replace("[{id: acme/tiny}]", models))
     await world.run_for(seconds=30)

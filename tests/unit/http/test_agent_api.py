@@ -18,7 +18,8 @@ from gpurun.domain.offer import DiskUse
 from gpurun.domain.run import AttemptState, Phase, Result, ResultKind
 from gpurun.domain.secret import MAX_SECRET_BYTES, GivenSecret
 from gpurun.domain.stream import ArtifactLimits
-from gpurun.http.agent_files import artifact_path
+from gpurun.http import agent_files
+from gpurun.http.agent_files import artifact_path, signatures
 from gpurun.http.asgi import Refusal
 from gpurun.http.callers import SCOPE_ATTEMPT
 from gpurun.http.server import build_app
@@ -101,8 +102,8 @@ def test_an_agent_reads_the_largest_spec():
     plan = replace(PLAN, models=(replace(PLAN.models[0], files=files),), env=texts)
     values = [GivenSecret(name=f"S{number}", value=SecretStr("v" * MAX_SECRET_BYTES)) for number in range(10)]
     spec = build_spec(
-        plan, an_attempt(), token=SecretStr("run-token"), cancel=False, log_quota_bytes=9, limits=ArtifactLimits(),
-        secrets=values, needles=masks, masks_version=1,
+        plan, an_attempt(), token=SecretStr("run-token"), cancel=False, log_quota_bytes=9,
+        secrets=values, needles=masks, masks_version=1, limits=ArtifactLimits(),
     )  # fmt: skip
     assert 4 * 1024 * 1024 < len(spec) < MAX_BODY
 
@@ -113,7 +114,7 @@ def test_an_agent_reads_the_largest_spec():
 def test_spec_says_where_weights_are_mounted(mounted, models, told):
     spec = build_spec(
         PLAN if models else replace(PLAN, models=()), an_attempt(), token=SecretStr("run-token"), cancel=False,
-        log_quota_bytes=9, limits=ArtifactLimits(), secrets=[], needles=[], masks_version=0, weights_mounted=mounted,
+        log_quota_bytes=9, secrets=[], needles=[], masks_version=0, weights_mounted=mounted, limits=ArtifactLimits(),
     )  # fmt: skip
     assert [value.decode() for name, value in protocol.decode(spec) if name == "weights"] == told
 
@@ -451,6 +452,61 @@ async def test_a_source_that_fails_later_is_never_whole(world):
     world.services.git.broken = SourceUnavailable("The disk is gone.")
     with pytest.raises(AssertionError):  # httpx's transport insists on a whole answer
         await world.get("source")
+
+
+STORE = "https://store.example/blob?X-Amz-Date=20261201T000000Z&X-Amz-Signature=0123456789abcdef0123456789abcdef"
+SIGNATURE = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.fixture
+def large(monkeypatch):
+    """The weights of the plan count as large."""
+    monkeypatch.setattr(agent_files, "REDIRECTED_BYTES", FILE.size)
+
+
+@one_database
+async def test_a_large_file_is_where_its_signed_address_says_which_is_a_secret_from_then_on(world, large):
+    await world.add()
+    await world.claim()
+    world.services.hub.url = STORE
+    answer = await world.get("models/0/sub/model.safetensors")
+    assert (answer.status_code, answer.headers["location"], answer.content) == (307, STORE, b"")
+    assert answer.headers["cache-control"] == "no-store"
+    masker = await world.services.masker(await world.attempt())
+    assert SIGNATURE not in masker.text(f"from {STORE}")
+    assert SIGNATURE in (await world.get("masks")).text
+
+
+@one_database
+@pytest.mark.parametrize(
+    ("path", "url"),
+    [
+        ("models/0/sub/model.safetensors?from_bot=1", STORE),
+        ("models/0/sub/model.safetensors", ""),
+        ("models/0/sub/model.safetensors", "https://store.example/blob?sig=short"),  # nobody could mask that
+        ("models/0/config.json", STORE),
+    ],
+    ids=["asked for", "no address", "not maskable", "small"],
+)
+async def test_everything_else_comes_through_the_bot(world, large, path, url):
+    await world.add()
+    await world.claim()
+    world.services.hub.url = url
+    answer = await world.get(path)
+    assert (answer.status_code, answer.content) == (200, b"{}" if "config" in path else WEIGHTS)
+
+
+@pytest.mark.parametrize(
+    ("url", "secret"),
+    [
+        (STORE, SIGNATURE),
+        ("https://c/x?Expires=1&Policy=abc&Signature=a~b-c_d&Key-Pair-Id=K", "a~b-c_d"),
+        ("https://b/x?se=2026&sig=a%2Bb%3D", "a+b="),
+        ("https://c/x/opens-by-its-path", "https://c/x/opens-by-its-path"),
+    ],
+)
+def test_what_opens_a_file_is_its_signature(url, secret):
+    assert [part.get_secret_value() for part in signatures(SecretStr(url))] == [secret]
 
 
 async def test_the_rest_of_a_file(world):

@@ -1,4 +1,5 @@
 import json
+import statistics
 import subprocess
 import sys
 import time
@@ -29,13 +30,18 @@ HEAD = f"version: 1\njobs:\n  smoke:\n    image: {IMAGE}\n    run: python smoke.
 
 
 def refused(file):
-    """`line:column message | hint` of each fault, in a line."""
+    """`line:column message | hint` of the first fault."""
+    return all_refused(file)[0]
+
+
+def all_refused(file):
+    """The same of each fault."""
     with pytest.raises(ConfigError) as caught:
         load(file)
-    return "\n".join(
+    return [
         f"{error.line}:{error.column} {error.message.removesuffix('.')}" + (f" | {error.hint}" if error.hint else "")
         for error in (caught.value, *caught.value.others)
-    )
+    ]
 
 
 def job(text=""):
@@ -98,9 +104,10 @@ def test_b045_b046_b048_env_values_stay_as_written():
     )
 
 
-@pytest.mark.parametrize("empty", ["", "~", "null", "NULL"])
-def test_b045_an_env_value_without_a_value_is_refused(empty):
-    assert 'has no value | Write "" for an empty text' in refused(HEAD + f"    env:\n      EMPTY: {empty}\n")
+@pytest.mark.parametrize(("empty", "column"), [("", 7), ("~", 14), ("null", 14), ("NULL", 14)])
+def test_b045_an_env_value_without_a_value_is_refused(empty, column):
+    said = refused(HEAD + f"    env:\n      EMPTY: {empty}\n")
+    assert said == f'7:{column} `EMPTY` has no value | Write "" for an empty text, or delete the line.'
 
 
 def test_defaults_are_merged_one_level_deep_and_the_job_wins():
@@ -177,25 +184,21 @@ def test_b052_one_byte_order_mark_and_any_line_ends_are_fine(file):
         ("[" * 60_000, "1:17 this is nested more than 16 deep"),
         ("a: " * 3, "1:5 not valid YAML"),
         ("[\n" * 20_000, "17:1 this is nested more than 16 deep"),
-        ("a: {" * 10_000, "this is nested more than 16 deep"),
+        ("a: {" * 10_000, "1:61 this is nested more than 16 deep"),
         ("run: | echo\n", "1:8 not valid YAML: text stands behind `|` or `>` | Start it in the next line, indented."),
-        ("a: |0\n  x\n", "not valid YAML: `0` stands behind `|` or `>`"),
+        ("a: |0\n  x\n", "1:5 not valid YAML: `0` stands behind `|` or `>`"),
         ("a: [b,,c]\n", "1:7 not valid YAML: a value is missing before this"),
         ("a: [b,", "1:7 not valid YAML: the file ends inside brackets | Close the bracket."),
-        ("a: {b:c:}\n", "not valid YAML: a `:` stands where no key can be"),
+        ("a: {b:c:}\n", "1:8 not valid YAML: a `:` stands where no key can be"),
         ("a: - b\n", "1:4 not valid YAML: a `-` stands where no item can be"),
         ("[a]\nb\n", "2:1 not valid YAML: this does not belong to what stands before it"),
-        ('a: "\\xq"\n', "not valid YAML: an escape lacks digits"),
-        ("a:\n  b\n%c\n", "not valid YAML: a line starts with `%`"),
-        ("a:\n  b\n c: d\n\te\n", "not valid YAML"),
-        ("a:\n  b:", "`version` is missing"),
+        ('a: "\\xq"\n', "1:7 not valid YAML: an escape lacks digits"),
+        ("a:\n  b\n%c\n", "3:3 not valid YAML: a line starts with `%`"),
+        ("a:\n  b\n c: d\n\te\n", "3:3 not valid YAML"),
+        ("a:\n  b:", "1:1 `version` is missing"),
         ("a: 1\nb\\", "2:3 not valid YAML: a `:` is missing behind the key"),
         # YAML that this file does not need
-        ("a: &x 1\nb: *x\n", "1:4 anchors (`&x`) are not allowed"),
-        ("a: *x\n", "1:4 aliases (`*x`) are not allowed"),
         ("<<: {a: 1}\n", "1:1 merge keys (`<<`) are not allowed"),
-        ("a: !!python/object:os.system x\n", "1:4 tags (`!…`) are not allowed"),
-        ("a: ! x\n", "1:4 tags (`!…`) are not allowed"),
         ("!x\na: 1\n", "1:1 tags (`!…`) are not allowed"),
         ("a: *.py\n", "1:4 aliases (`*.py`) are not allowed"),
         ("a: & b\n", "1:4 anchors (`&`) are not allowed"),
@@ -207,7 +210,6 @@ def test_b052_one_byte_order_mark_and_any_line_ends_are_fine(file):
         ("%YAML 1.1\n---\na: no\n", "1:1 `%` directives are not allowed"),
         ("version: 1\n---\nversion: 1\n", "2:1 a second document starts here"),
         ("? [a]\n: b\n", "1:3 a key must be one text"),
-        ("a: 1\nb: 2\na: 3\n", "3:1 the key `a` stands here and in line 1 | Keep one of the two."),
         (HEAD + "  smoke:\n    run: x\n", "6:3 the key `smoke` stands here and in line 3"),
         (HEAD + "    env:\n      A: '1'\n      A: '2'\n", "8:7 the key `A` stands here and in line 7"),
         ("- version\n", "1:1 the file must hold keys and values"),
@@ -241,102 +243,211 @@ def test_b052_one_byte_order_mark_and_any_line_ends_are_fine(file):
         # values
         (HEAD.replace(IMAGE, "'py thon:3.12'"), "4:12 `jobs.smoke.image`: 'py thon:3.12' is no image | Write name:tag"),
         (HEAD.replace(IMAGE, "python:"), "4:18 not valid YAML"),
-        (HEAD.replace(IMAGE, "'python:'"), "'python:' is no image | Write name:tag, or name@sha256: and 64 hex"),
+        (
+            HEAD.replace(IMAGE, "'python:'"),
+            "4:12 `jobs.smoke.image`: 'python:' is no image | Write name:tag, or name@sha256: and 64 hex",
+        ),
         (HEAD.replace(IMAGE, "python@sha256:12"), "4:12 `jobs.smoke.image`: 'python@sha256:12' is no image by digest"),
         (HEAD.replace(IMAGE, "[a]"), "4:12 `jobs.smoke.image`: must be one text"),
         (HEAD.replace("python smoke.py", "' '"), "5:10 `jobs.smoke.run` is empty | Write the command."),
         (HEAD.replace("python smoke.py", ""), "5:5 `run` has no value"),
         (HEAD + "    models: [{id: gpt2, revision: main}]\n", "6:19 `jobs.smoke.models[0].id`: 'gpt2' is no model"),
-        (HEAD + "    models: [{id: a/b, revision: a..b}]\n", "`jobs.smoke.models[0].revision`: 'a..b' is no branch"),
-        (HEAD + f"    models: [{{id: a/b, revision: {'abc1234' * 6}}}]\n", "is too long for a commit id"),
+        (
+            HEAD + "    models: [{id: a/b, revision: a..b}]\n",
+            "6:34 `jobs.smoke.models[0].revision`: 'a..b' is no branch",
+        ),
+        (
+            HEAD + f"    models: [{{id: a/b, revision: {'abc1234' * 6}}}]\n",
+            f"6:34 `jobs.smoke.models[0].revision`: '{'abc1234' * 6}' is too long for a commit id",
+        ),
         (HEAD + "    models: [{revision: main}]\n", "6:14 `jobs.smoke.models[0]` has no `id`"),
         (HEAD + "    kind: bench\n", "6:11 `jobs.smoke.kind`: 'bench' is no kind of job | Write verify, batch or"),
         (HEAD + "    trigger: {comment: yes}\n", "6:24 `jobs.smoke.trigger.comment`: 'yes' is neither | Write true"),
-        (HEAD + "    providers: [runpod]\n", "`jobs.smoke.providers[0]`: the provider runpod is not in this version"),
-        (HEAD + "    providers: [aws]\n", "'aws' is no provider"),
-        (HEAD + "    retry: {attempts: 0}\n", "'0' is no number of attempts | Write 1 to 5."),
+        (
+            HEAD + "    providers: [runpod]\n",
+            "6:17 `jobs.smoke.providers[0]`: the provider runpod is not in this version",
+        ),
+        (HEAD + "    providers: [aws]\n", "6:17 `jobs.smoke.providers[0]`: 'aws' is no provider"),
+        (
+            HEAD + "    retry: {attempts: 0}\n",
+            "6:23 `jobs.smoke.retry.attempts`: '0' is no number of attempts | Write 1 to 5.",
+        ),
         (HEAD + "    secrets: [hf_token]\n", "6:15 `jobs.smoke.secrets[0]`: 'hf_token' cannot be the name of a secret"),
-        (HEAD + "    secrets: [HF_HOME]\n", "HF_HOME is reserved"),
+        (HEAD + "    secrets: [HF_HOME]\n", "6:15 `jobs.smoke.secrets[0]`: HF_HOME is reserved"),
         (HEAD + "    secrets: [A, A]\n", "6:14 `jobs.smoke.secrets`: a name stands there twice"),
         (HEAD + "    env: {A: '1'}\n    secrets: [A]\n", "7:14 `jobs.smoke.secrets`: A stands under `env` too"),
         (HEAD + "    workdir: /abs\n", "6:14 `jobs.smoke.workdir`: '/abs' is no folder under the one that holds"),
-        (HEAD + "    workdir: a/../..\n", "is no folder under the one"),
+        (HEAD + "    workdir: a/../..\n", "6:14 `jobs.smoke.workdir`: 'a/../..' is no folder under the one"),
         (HEAD.replace(IMAGE, "UPPER/b:1"), "4:12 `jobs.smoke.image`: 'UPPER/b:1' is no image | Write name:tag"),
-        (HEAD.replace(IMAGE, "ghcr.io/Me/b:1"), "'ghcr.io/Me/b:1' is no image | Write name:tag, or"),
-        (HEAD.replace(IMAGE, "GHCR.io/me/b:1"), "the name in lower case."),
+        (
+            HEAD.replace(IMAGE, "ghcr.io/Me/b:1"),
+            "4:12 `jobs.smoke.image`: 'ghcr.io/Me/b:1' is no image | Write name:tag, or",
+        ),
+        (
+            HEAD.replace(IMAGE, "GHCR.io/me/b:1"),
+            (
+                "4:12 `jobs.smoke.image`: 'GHCR.io/me/b:1' is no image | "
+                "Write name:tag, or name@sha256: and 64 hex digits, the name in lower case."
+            ),
+        ),
         (
             HEAD + "    models: [org/n]\n",
-            "`jobs.smoke.models[0]` must hold keys and values | Write `{id: organisation/name}`.",
+            "6:14 `jobs.smoke.models[0]` must hold keys and values | Write `{id: organisation/name}`.",
         ),
-        (HEAD + "    secrets: {A: x}\n", "`jobs.smoke.secrets` must be a list | Write the names only, `[NAME]`:"),
+        (HEAD + "    secrets: {A: x}\n", "6:14 `jobs.smoke.secrets` must be a list | Write the names only, `[NAME]`:"),
         (HEAD + "  null_one: null\n", "6:13 `null_one` has no value | Write the keys of the job below it"),
         (HEAD + "    policy: {images: []}\n", "6:5 unknown key `policy`, which belongs at the top level of the file"),
         (HEAD + "policy: {image: [a]}\n", "6:10 unknown key `image`; did you mean `images`?"),
-        (HEAD + "policy: {secrets: {HF_TOKEN: {jobs: [a], job: [b]}}}\n", "did you mean `jobs`?"),
+        (
+            HEAD + "policy: {secrets: {HF_TOKEN: {jobs: [a], job: [b]}}}\n",
+            "6:42 unknown key `job`; did you mean `jobs`?",
+        ),
         (HEAD + "policy: {secrets: {HF_TOKEN: {}}}\n", "6:20 `policy.secrets.HF_TOKEN` has no `jobs`"),
-        (HEAD + "policy: {max: {duration: 1d}}\n", "'1d' is no duration"),
+        (HEAD + "policy: {max: {duration: 1d}}\n", "6:26 `policy.max.duration`: '1d' is no duration"),
         (HEAD + "    max_cost: 1\n", "6:5 unknown key `max_cost`, and `max_cost` under `limits` is not in"),
-        (HEAD + f"    models: [{{id: a/b, revision: '{REVISION}', target: w}}]\n", "'w' is no absolute folder"),
-        (HEAD + f"    models: [{{id: a/b, revision: '{REVISION}', target: /a/../b}}]\n", "is no absolute folder"),
+        (
+            HEAD + f"    models: [{{id: a/b, revision: '{REVISION}', target: w}}]\n",
+            "6:86 `jobs.smoke.models[0].target`: 'w' is no absolute folder",
+        ),
+        (
+            HEAD + f"    models: [{{id: a/b, revision: '{REVISION}', target: /a/../b}}]\n",
+            "6:86 `jobs.smoke.models[0].target`: '/a/../b' is no absolute folder",
+        ),
         (HEAD + "    models: {id: a/b}\n", "6:13 `jobs.smoke.models` must be a list"),
         (HEAD + "    artifacts: out\n", "6:16 `jobs.smoke.artifacts` must be a list"),
         (HEAD + "    artifacts: [../x]\n", "6:17 `jobs.smoke.artifacts[0]`: '../x' is no path under the work folder"),
-        (HEAD + "    artifacts: [/etc/passwd]\n", "'/etc/passwd' is no path under the work folder"),
-        (HEAD + f"    artifacts: [{', '.join('abc' for _ in range(51))}]\n", "has more than 50 items"),
+        (
+            HEAD + "    artifacts: [/etc/passwd]\n",
+            "6:17 `jobs.smoke.artifacts[0]`: '/etc/passwd' is no path under the work folder",
+        ),
+        (
+            HEAD + f"    artifacts: [{', '.join('abc' for _ in range(51))}]\n",
+            "6:16 `jobs.smoke.artifacts` has more than 50 items",
+        ),
         (
             HEAD + f"    artifacts: [{', '.join('../x' for _ in range(51))}]\n",
             "6:16 `jobs.smoke.artifacts` has more than 50 items | Remove some.",
         ),
         (HEAD + "    env: {1: a}\n", "6:11 '1' cannot be the name of a variable"),
-        (HEAD + "    env: {'A=B': a}\n", "'A=B' cannot be the name of a variable"),
-        (HEAD + '    env: {"A\\nB": a}\n', "'A\\nB' cannot be the name of a variable"),
+        (HEAD + "    env: {'A=B': a}\n", "6:11 'A=B' cannot be the name of a variable"),
+        (HEAD + '    env: {"A\\nB": a}\n', "6:11 'A\\nB' cannot be the name of a variable"),
         (HEAD + "    env: {A: [1]}\n", "6:14 `jobs.smoke.env.A`: must be one text"),
         (HEAD + "    env: [A]\n", "6:10 `jobs.smoke.env` must hold keys and values"),
-        (HEAD + "    limits: {max_duration: 22:30}\n", "'22:30' is no duration | Write 90s, 30m or 2h."),
-        (HEAD + "    limits: {max_duration: -1}\n", "'-1' is no duration"),
-        (HEAD + "    limits: {max_duration: .inf}\n", "'.inf' is no duration"),
-        (HEAD + "    limits: {max_duration: 1e400}\n", "'1e400' is no duration"),
-        (HEAD + "    limits: {max_duration: 169h}\n", "169h is longer than 168h"),
-        (HEAD + "    resources: {gpu: RTX4090}\n", "GPU names are not in this version"),
-        (HEAD + "    resources: {gpu: 80GB..24GB}\n", "runs backwards"),
-        (HEAD + "    resources: {gpu: '24GB:0'}\n", "'0' is no number of GPUs"),
-        (HEAD + "    resources: {gpu: '24GB:1..2'}\n", "a range of counts is not in this version | Write one number"),
-        (HEAD + "    resources: {gpu: 24GB..80GB:1..2}\n", "a range of counts is not in this version"),
-        (HEAD + "    resources: 24GB:1\n", "must hold keys and values | Write `resources: {gpu: 24GB:1}`."),
-        (HEAD + "    retry: 3\n", "`jobs.smoke.retry` must hold keys and values | Write `retry: {attempts: 3}`."),
-        (HEAD + "    limits: 30m\n", "| Write `limits: {max_duration: 30m}`."),
-        (HEAD + "    trigger: [push]\n", "| Write `trigger: {comment: true}`; what else starts"),
-        (HEAD + "    limits: {max_duration: 0s}\n", "'0s' is too short | Write at least 1s."),
-        (HEAD + "    limits: {max_duration: 99999999999s}\n", "99999999999s is longer than 168h, the most that"),
-        (HEAD + "    resources: {memory: 8gb}\n", "'8gb' is no size | Write 8GB, in upper case"),
-        (HEAD + "    resources: {memory: 8 GiB}\n", "'8 GiB' is no size | Write 8GB, in upper case"),
-        (HEAD + "    resources: {shm_size: 8x}\n", "'8x' is no size | Write 512MB, 24GB or 1TB."),
-        (HEAD + "    limits: {max_cost_usd: 5}\n", "did you mean `max_cost`, which is not in this version?"),
-        ("", "the file is empty | Start with `version: 1` and `jobs:`; https://github.com/gpurun/gpurun/"),
-        (None, "| `gpurun init` writes a first one; https://github.com/gpurun/gpurun/blob/main/docs"),
-        (HEAD + "    resources: {memory: 32}\n", "'32' is no size | Write 512MB, 24GB or 1TB."),
-        (HEAD + "    resources: {cpu: 0}\n", "'0' is no number of CPUs"),
-        (HEAD + "    resources: x\n", "`jobs.smoke.resources` must hold keys and values"),
+        (
+            HEAD + "    limits: {max_duration: 22:30}\n",
+            "6:28 `jobs.smoke.limits.max_duration`: '22:30' is no duration | Write 90s, 30m or 2h.",
+        ),
+        (HEAD + "    limits: {max_duration: -1}\n", "6:28 `jobs.smoke.limits.max_duration`: '-1' is no duration"),
+        (HEAD + "    limits: {max_duration: .inf}\n", "6:28 `jobs.smoke.limits.max_duration`: '.inf' is no duration"),
+        (HEAD + "    limits: {max_duration: 1e400}\n", "6:28 `jobs.smoke.limits.max_duration`: '1e400' is no duration"),
+        (
+            HEAD + "    limits: {max_duration: 169h}\n",
+            "6:28 `jobs.smoke.limits.max_duration`: 169h is longer than 168h",
+        ),
+        (
+            HEAD + "    resources: {gpu: RTX4090}\n",
+            "6:22 `jobs.smoke.resources.gpu`: 'RTX4090' is no GPU need | Write a count (1), memory",
+        ),
+        (HEAD + "    resources: {gpu: 80GB..24GB}\n", "6:22 `jobs.smoke.resources.gpu`: 80GB..24GB runs backwards"),
+        (HEAD + "    resources: {gpu: '24GB:0'}\n", "6:22 `jobs.smoke.resources.gpu`: '0' is no number of GPUs"),
+        (
+            HEAD + "    resources: {gpu: '24GB:1..2'}\n",
+            "6:22 `jobs.smoke.resources.gpu`: a range of counts is not in this version | Write one number",
+        ),
+        (
+            HEAD + "    resources: {gpu: 24GB..80GB:1..2}\n",
+            "6:22 `jobs.smoke.resources.gpu`: a range of counts is not in this version",
+        ),
+        (
+            HEAD + "    resources: 24GB:1\n",
+            "6:16 `jobs.smoke.resources` must hold keys and values | Write `resources: {gpu: 24GB:1}`.",
+        ),
+        (HEAD + "    retry: 3\n", "6:12 `jobs.smoke.retry` must hold keys and values | Write `retry: {attempts: 3}`."),
+        (
+            HEAD + "    limits: 30m\n",
+            "6:13 `jobs.smoke.limits` must hold keys and values | Write `limits: {max_duration: 30m}`.",
+        ),
+        (
+            HEAD + "    trigger: [push]\n",
+            "6:14 `jobs.smoke.trigger` must hold keys and values | Write `trigger: {comment: true}`; what else starts",
+        ),
+        (
+            HEAD + "    limits: {max_duration: 0s}\n",
+            "6:28 `jobs.smoke.limits.max_duration`: '0s' is too short | Write at least 1s.",
+        ),
+        (
+            HEAD + "    limits: {max_duration: 99999999999s}\n",
+            "6:28 `jobs.smoke.limits.max_duration`: 99999999999s is longer than 168h, the most that",
+        ),
+        (
+            HEAD + "    resources: {memory: 8gb}\n",
+            "6:25 `jobs.smoke.resources.memory`: '8gb' is no size | Write 8GB, in upper case",
+        ),
+        (
+            HEAD + "    resources: {memory: 8 GiB}\n",
+            "6:25 `jobs.smoke.resources.memory`: '8 GiB' is no size | Write 8GB, in upper case",
+        ),
+        (
+            HEAD + "    resources: {shm_size: 8x}\n",
+            "6:27 `jobs.smoke.resources.shm_size`: '8x' is no size | Write 512MB, 24GB or 1TB.",
+        ),
+        (
+            HEAD + "    limits: {max_cost_usd: 5}\n",
+            "6:14 unknown key `max_cost_usd`; did you mean `max_cost`, which is not in this version?",
+        ),
+        ("", "1:1 the file is empty | Start with `version: 1` and `jobs:`; https://github.com/gpurun/gpurun/"),
+        (
+            None,
+            (
+                "1:1 there is no file `.gpurun.yml` at this commit | `gpurun init` writes a first one; "
+                "https://github.com/gpurun/gpurun/blob/main/docs"
+            ),
+        ),
+        (
+            HEAD + "    resources: {memory: 32}\n",
+            "6:25 `jobs.smoke.resources.memory`: '32' is no size | Write 512MB, 24GB or 1TB.",
+        ),
+        (HEAD + "    resources: {cpu: 0}\n", "6:22 `jobs.smoke.resources.cpu`: '0' is no number of CPUs"),
+        (HEAD + "    resources: x\n", "6:16 `jobs.smoke.resources` must hold keys and values"),
         # names
         (HEAD.replace("smoke:", "Smoke:"), "3:3 'Smoke' cannot be the name of a job"),
         (HEAD.replace("smoke:", "smoke.:"), "3:3 'smoke.' cannot be the name of a job"),
         (HEAD.replace("smoke:", "a:b:"), "3:3 'a:b' cannot be the name of a job"),
-        (HEAD.replace("smoke:", "x" * 64 + ":"), "cannot be the name of a job"),
+        (
+            HEAD.replace("smoke:", "x" * 64 + ":"),
+            "3:3 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…' cannot be the name of a job",
+        ),
     ],
 )  # fmt: skip
 def test_faults_have_a_place_and_a_way_out(file, answer):
-    assert answer in refused(file)
+    assert refused(file).startswith(answer)
+
+
+@pytest.mark.parametrize(
+    ("file", "answer"),
+    [
+        ("a: &x 1\nb: *x\n", "1:4 anchors (`&x`) are not allowed"),
+        ("a: *x\n", "1:4 aliases (`*x`) are not allowed"),
+        ("a: !!python/object:os.system x\n", "1:4 tags (`!…`) are not allowed"),
+        ("a: ! x\n", "1:4 tags (`!…`) are not allowed"),
+        ("a: 1\nb: 2\na: 3\n", "3:1 the key `a` stands here and in line 1 | Keep one of the two."),
+    ],
+)
+def test_faults_below_a_missing_version_have_a_place_and_a_way_out(file, answer):
+    first, *others = all_refused(file)
+    assert first.startswith("1:1 `version` is missing")
+    assert any(one.startswith(answer) for one in others), others
 
 
 @pytest.mark.parametrize("word", sorted(RESERVED_WORDS))
 def test_no_job_is_called_like_a_command(word):
-    assert f"3:3 a job cannot be called '{word}'" in refused(HEAD.replace("smoke:", f"{word}:"))
+    assert refused(HEAD.replace("smoke:", f"{word}:")).startswith(f"3:3 a job cannot be called '{word}'")
 
 
 @pytest.mark.parametrize("name", ["LD_PRELOAD", "ld_library_path", "PATH", "GITHUB_TOKEN", "RUNPOD_API_KEY",
                                   "DOCKER_HOST", "GPURUN_X", "GPURUN", "HF_HUB_OFFLINE", "HF_HOME"])  # fmt: skip
 def test_reserved_variables(name):
-    assert f"6:11 {name} is reserved" in refused(HEAD + f"    env: {{{name}: x}}\n")
+    assert refused(HEAD + f"    env: {{{name}: x}}\n").startswith(f"6:11 {name} is reserved")
 
 
 @pytest.mark.parametrize(
@@ -408,7 +519,7 @@ def test_what_defaults_and_a_job_say_together_is_looked_at_in_the_job():
         "4:8 `jobs.one.secrets`: A stands under `env` too"
     )
     other = f"version: 1\ndefaults: {{env: {{A: '1'}}}}\njobs:\n  one: {{image: '{IMAGE}', run: x, secrets: [A]}}\n"
-    assert "`jobs.one.secrets`: A stands under `env` too" in refused(other)
+    assert refused(other).startswith("4:124 `jobs.one.secrets`: A stands under `env` too")
 
 
 def test_a_key_in_brackets_is_an_unknown_key():
@@ -465,7 +576,9 @@ def test_explain_shows_no_control_characters():
 
 
 def test_a_fault_in_defaults_is_told_where_it_stands():
-    assert "2:19 " in refused(f"version: 1\ndefaults: {{image: 'x 1'}}\njobs: {{a: {{run: x, image: '{IMAGE}'}}}}\n")
+    assert refused(f"version: 1\ndefaults: {{image: 'x 1'}}\njobs: {{a: {{run: x, image: '{IMAGE}'}}}}\n").startswith(
+        "2:19 "
+    )
 
 
 MANY_JOBS = "version: 1\njobs:\n" + "".join(
@@ -491,9 +604,9 @@ def test_b053_a_hostile_file_is_cheap(file):
     # side by side, since whoever shares the core makes both slower
     rounds = [(cpu_s(told), cpu_s(lambda: load(MANY_JOBS))) for _ in range(5)]
     # the worst took 1.7 to 4.1 when measured (40 to 72 ms of 14 to 29); bench.config_file has milliseconds
-    assert min(hostile_s / plain_s for hostile_s, plain_s in rounds) < 5
+    assert statistics.median(hostile_s / plain_s for hostile_s, plain_s in rounds) < 5
     # also where a plain file has become slow; it is minutes without the limits of the parser
-    assert min(hostile_s for hostile_s, _ in rounds) < 0.5
+    assert min(hostile_s for hostile_s, _ in rounds) < 0.2
     tracemalloc.start()
     told()
     peak = tracemalloc.get_traced_memory()[1]
@@ -579,10 +692,13 @@ def test_any_env_goes_through_unchanged(env):
 
 
 @pytest.mark.parametrize("text", [r'"a\0b"', r'"\ud83d"', r'"\ude80 \ud83d"', r'"\uDFFF"'])
-@pytest.mark.parametrize("place", ["run: {}\n", "run: x\n    env: {{A: {}}}\n", "run: x\n    artifacts: [{}]\n"])
-def test_escapes_cannot_smuggle_what_no_process_or_database_takes(place, text):
+@pytest.mark.parametrize(
+    ("place", "at"),
+    [("run: {}\n", "5:10"), ("run: x\n    env: {{A: {}}}\n", "6:14"), ("run: x\n    artifacts: [{}]\n", "6:17")],
+)
+def test_escapes_cannot_smuggle_what_no_process_or_database_takes(place, at, text):
     said = refused(f"version: 1\njobs:\n  smoke:\n    image: {IMAGE}\n    " + place.format(text))
-    assert "an escape stands for NUL or half a character" in said
+    assert said.startswith(f"{at} an escape stands for NUL or half a character")
 
 
 def test_json_escapes_of_one_character_in_two_halves_are_that_character():
@@ -598,15 +714,17 @@ def test_a_pair_of_escapes_is_one_only_where_an_escape_is_read():
         "BOTH": "\ue000 \\ud83d",
         "OTHER": "\U0001f680",
     }
-    assert "1:27 an escape stands for NUL or half" in refused(r'{a: "\ud83d\ude80", b:    "\ud83d"}')
+    assert refused(r'{a: "\ud83d\ude80", b:    "\ud83d"}').startswith("1:27 an escape stands for NUL or half")
 
 
 def test_an_escape_beyond_unicode_is_an_error_of_the_file():
-    assert "1:7 not valid YAML: a `\\U` escape names no character" in refused(r'a: "\U00110000"')
+    assert refused(r'a: "\U00110000"').startswith("1:7 not valid YAML: a `\\U` escape names no character")
 
 
 def test_a_repeated_key_is_shown_without_what_steers_a_terminal():
-    assert r"\x1b]52;c;aGk=\x07" in refused('"\\e]52;c;aGk=\\a": 1\n"\\e]52;c;aGk=\\a": 2\n')
+    faults = "\n".join(all_refused('"\\e]52;c;aGk=\\a": 1\n"\\e]52;c;aGk=\\a": 2\n'))
+    assert r"the key `\x1b]52;c;aGk=\x07` stands here and in line 1" in faults
+    assert "\x1b" not in faults
 
 
 def test_the_line_of_the_resources_of_a_job_or_of_the_defaults():
@@ -635,15 +753,14 @@ def test_b046_versions_keep_every_digit():
     assert env("{PY: 3.10, CUDA: 12.40}") == {"PY": "3.10", "CUDA": "12.40"}
     assert load(HEAD.replace(IMAGE, "app:12.40")).jobs["smoke"].image == "app:12.40"
     assert job("    models: [{id: a/b, revision: 1.10}]\n").models[0].ref == "1.10"
-    assert "'3.10' cannot be the name of a variable" in refused(HEAD + "    env: {3.10: x}\n")
+    assert refused(HEAD + "    env: {3.10: x}\n").startswith("6:11 '3.10' cannot be the name of a variable")
 
 
 def test_b048_numbers_stay_as_written_and_typed_fields_say_what_they_take():
     assert env("{LR: 1e-4, LR2: 1.0e-4}") == {"LR": "1e-4", "LR2": "1.0e-4"}
     for text in ("1e1", "1.0e1"):
-        assert f"'{text}' is no number of CPUs | Write 8, 0.5 or 8..." in refused(
-            HEAD + f"    resources: {{cpu: {text}}}\n"
-        )
+        told = refused(HEAD + f"    resources: {{cpu: {text}}}\n")
+        assert told == f"6:22 `jobs.smoke.resources.cpu`: '{text}' is no number of CPUs | Write 8, 0.5 or 8..."
 
 
 @pytest.mark.parametrize(
@@ -652,12 +769,21 @@ def test_b048_numbers_stay_as_written_and_typed_fields_say_what_they_take():
         (HEAD + f"  smoke:\n    image: {IMAGE}\n    run: y\n", "6:3 the key `smoke` stands here and in line 3"),
         (HEAD + "    env: {A: 1, B: 2, A: 3}\n", "6:23 the key `A` stands here and in line 6"),
         (HEAD + "    limits:\n      max_duration: 10m\n      max_duration: 600m\n", "8:7 the key `max_du"),
-        ("base: &base {a: 1}\nx: {<<: *base, a: 2}\n", "1:7 anchors (`&base`) are not allowed"),
-        ("x: {<<: {a: 1}, a: 2}\n", "1:5 merge keys (`<<`) are not allowed"),
     ],
 )  # fmt: skip
 def test_b050_a_key_that_stands_twice_is_told_with_both_lines(file, answer):
-    assert answer in refused(file)
+    assert refused(file).startswith(answer)
+
+
+@pytest.mark.parametrize(
+    ("file", "answer"),
+    [
+        ("base: &base {a: 1}\nx: {<<: *base, a: 2}\n", "1:7 anchors (`&base`) are not allowed"),
+        ("x: {<<: {a: 1}, a: 2}\n", "1:5 merge keys (`<<`) are not allowed"),
+    ],
+)
+def test_b050_what_would_merge_keys_is_told_beside_a_missing_version(file, answer):
+    assert any(one.startswith(answer) for one in all_refused(file))
 
 
 def told(file):
@@ -750,26 +876,27 @@ def test_b052_a_byte_order_mark_is_no_part_of_the_first_key(start, end):
     ],
 )  # fmt: skip
 def test_b052_another_encoding_is_named(file, answer):
-    assert answer in refused(file)
+    assert refused(file).startswith(answer)
 
 
 @pytest.mark.parametrize(
-    "file",
+    ("file", "at"),
     [
-        "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9 if n else ['x'] * 9)}]\n" for n in range(9)),
-        "a: &x {b: *x}\n",
-        "a: &x [*x]\n",
-        "? *a\n: 1\n",
+        ("".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9 if n else ['x'] * 9)}]\n" for n in range(9)), "2:10"),
+        ("a: &x {b: *x}\n", "1:11"),
+        ("a: &x [*x]\n", "1:8"),
+        ("? *a\n: 1\n", "1:3"),
     ],
 )
-def test_b053_an_alias_is_refused_before_it_means_anything(file):
-    assert " are not allowed" in refused(file)
+def test_b053_an_alias_is_refused_before_it_means_anything(file, at):
+    first = next(one for one in all_refused(file) if "aliases" in one)
+    assert first.startswith(f"{at} aliases (`*")
 
 
 def test_b055_keys_are_text_as_written():
     assert refused(HEAD + "    on: {schedule: '0 3 * * *'}\n").startswith("6:5 unknown key `on`")
     assert refused(HEAD + "yes: 1\n").startswith("6:1 unknown key `yes`")
-    assert "6:11 '1' cannot be the name of a variable" in refused(HEAD + "    env: {1: a, yes: b, null: c}\n")
+    assert refused(HEAD + "    env: {1: a, yes: b, null: c}\n").startswith("6:11 '1' cannot be the name of a variable")
     assert env("{yes: b, null: c}") == {"yes": "b", "null": "c"}
     assert refused("true: 1\n").startswith("1:1 `version` is missing")
 
@@ -791,11 +918,22 @@ def test_b057_absent_unreadable_and_invalid_are_three_things_and_each_has_a_plac
     assert refused(file).startswith(said)
 
 
-@pytest.mark.parametrize("text", ["8 G of it", "0", "-1", "0GB", "1e3MB", "8GB..", "99999999999GB"])
-def test_b105_a_size_of_shared_memory_that_is_none_says_how_to_write_one(text):
-    assert f"6:27 `jobs.smoke.resources.shm_size`: '{text}' is no size | Write 512MB, 24GB or 1TB." in refused(
-        HEAD + f"    resources: {{shm_size: '{text}'}}\n"
-    )
+A_SIZE = "Write 512MB, 24GB or 1TB."
+UPPER = "Write 8GB, in upper case and without a space; 1GB is 1024MB."
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("8g", UPPER),
+        ("8gb", UPPER),
+        ("8 GiB", UPPER),
+        *((text, A_SIZE) for text in ("0", "-1", "8 G of it", "0GB", "1e3MB", "8GB..", "99999999999GB")),
+    ],
+)
+def test_b105_a_size_of_shared_memory_that_is_none_says_how_to_write_one(text, hint):
+    told = refused(HEAD + f"    resources: {{shm_size: '{text}'}}\n")
+    assert told == f"6:27 `jobs.smoke.resources.shm_size`: '{text}' is no size | {hint}"
 
 
 def test_b108_what_a_job_does_without_is_written_and_nothing_else_is_taken():
@@ -808,8 +946,10 @@ def test_b108_what_a_job_does_without_is_written_and_nothing_else_is_taken():
     ].skipped() == set(Extra)
     assert job("    checkout: {lfs: fetch}\n").fetched() == {Extra.LFS}
     assert job("    checkout: {lfs: fetch, submodules: skip}\n").skipped() == {Extra.SUBMODULES}
-    assert "'false' is no answer here | Write fetch or skip" in refused(HEAD + "    checkout: {submodules: false}\n")
-    assert "6:16 unknown key `lsf`; did you mean `lfs`?" in refused(HEAD + "    checkout: {lsf: skip}\n")
+    assert refused(HEAD + "    checkout: {submodules: false}\n") == (
+        "6:28 `jobs.smoke.checkout.submodules`: 'false' is no answer here | Write fetch or skip, or delete the line."
+    )
+    assert refused(HEAD + "    checkout: {lsf: skip}\n").startswith("6:16 unknown key `lsf`; did you mean `lfs`?")
 
 
 def test_a_kind_presets_what_the_job_does_not_say():
@@ -833,7 +973,7 @@ def test_a_job_is_started_by_comments_unless_it_says_otherwise():
 )
 def test_a_workdir_is_below_the_file(text, workdir):
     if workdir is None:
-        assert "is no folder" in refused(HEAD + f"    workdir: {text}\n")
+        assert refused(HEAD + f"    workdir: {text}\n").startswith(f"6:14 `jobs.smoke.workdir`: '{text}' is no folder")
     else:
         assert job(f"    workdir: {text}\n").workdir == workdir
 
@@ -870,17 +1010,20 @@ def test_the_login_of_a_registry(username):
 @pytest.mark.parametrize(
     ("keys", "told"),
     [
-        ("{username: 'a b', password: TOKEN}", "'a b' is no user of a registry"),
-        ("{username: 'a:b', password: TOKEN}", "'a:b' is no user of a registry"),
-        ("{username: ci, password: not a name}", "cannot be the name of a secret"),
-        ("{username: ci}", "password"),
-        ("{password: TOKEN}", "username"),
-        ("{username: ci, password: TOKEN, host: ghcr.io}", "unknown key"),
-        ("TOKEN", "registry"),
+        ("{username: 'a b', password: TOKEN}", "6:26 `jobs.smoke.registry.username`: 'a b' is no user of a registry"),
+        ("{username: 'a:b', password: TOKEN}", "6:26 `jobs.smoke.registry.username`: 'a:b' is no user of a registry"),
+        (
+            "{username: ci, password: not a name}",
+            "6:40 `jobs.smoke.registry.password`: 'not a name' cannot be the name of a secret",
+        ),
+        ("{username: ci}", "6:5 `jobs.smoke.registry` has no `password`"),
+        ("{password: TOKEN}", "6:5 `jobs.smoke.registry` has no `username`"),
+        ("{username: ci, password: TOKEN, host: ghcr.io}", "6:47 unknown key `host`"),
+        ("TOKEN", "6:15 `jobs.smoke.registry` must hold keys and values"),
     ],
 )
 def test_odd_logins_are_refused(keys, told):
-    assert told in refused(HEAD + f"    registry: {keys}\n")
+    assert refused(HEAD + f"    registry: {keys}\n").startswith(told)
 
 
 def test_the_login_of_a_job_replaces_that_of_the_defaults():

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 
+from gpurun.adapters.git.tree import GITLINK, LINK, Entry
 from gpurun.domain.errors import SourceUnavailable
 
 BLOCK = 512
 END = bytes(2 * BLOCK)
 _GLOBAL = b"g"
+_NAME_BYTES = 100
+"""Of a name, and of the target of a link, in the header itself."""
 
 
 class Members:
@@ -56,7 +59,7 @@ class Members:
     def _begin(self, data: bytes, start: int, at: int) -> list[bytes]:
         """A member's header is at `at`; what stands before it, when it was not taken yet."""
         size = int(data[at + 124 : at + 136].rstrip(b"\0 ") or b"0", 8)
-        self._body = size + -size % BLOCK
+        self._body = _padded(size)
         self._dropping = self._inner and data[at + 156 : at + 157] == _GLOBAL
         return [data[start:at]]
 
@@ -82,10 +85,45 @@ def file_head(path: str, size: int, *, is_program: bool) -> bytes:
     )
 
 
-def tar_bytes(path: str, size: int) -> int:
-    """What a file takes in an archive, at most."""
-    long_name = 2 * BLOCK + len(path) * 4 // BLOCK * BLOCK if len(path) > 90 or not path.isascii() else 0
-    return BLOCK + size + -size % BLOCK + long_name
+def file_bytes(path: str, size: int) -> int:
+    """What a file takes behind `file_head`, with it."""
+    return len(file_head(path, size, is_program=False)) + _padded(size)
+
+
+def entry_bytes(path: str, size: int, *, is_link: bool = False) -> int:
+    """What an entry of a tree takes in git's archive, at most: git may cut a long name in two and need no pax header.
+
+    `is_link`: symbolic, whose target has `size` bytes. A folder's path ends with `/`.
+    Source: write_tar_entry in git's archive-tar.c, 2.39.
+    """
+    name = os.fsencode(path)
+    records = len(_record(b"path", name)) if len(name) > _NAME_BYTES else 0
+    if is_link and size > _NAME_BYTES:
+        records += len(_record(b"linkpath", bytes(size)))
+    pax = BLOCK + _padded(records) if records else 0
+    return pax + BLOCK + (0 if is_link else _padded(size))
+
+
+def tree_bytes(entries: Iterable[Entry], *, folder: str = "") -> int:
+    """What these take with their folders in git's archive below `folder`, at most. Its two ends are not counted."""
+    prefix = f"{folder}/" if folder else ""
+    folders = {prefix} if folder else set()
+    n_bytes = 0
+    for entry in entries:
+        path = prefix + entry.path
+        if entry.mode == GITLINK:  # an empty folder
+            folders.add(f"{path}/")
+        else:
+            n_bytes += entry_bytes(path, entry.size, is_link=entry.mode == LINK)
+        end = path.rfind("/") + 1
+        while end and path[:end] not in folders:
+            folders.add(path[:end])
+            end = path.rfind("/", 0, end - 1) + 1
+    return n_bytes + sum(entry_bytes(one, 0) for one in folders)
+
+
+def _padded(size: int) -> int:
+    return size + -size % BLOCK
 
 
 def _record(key: bytes, value: bytes) -> bytes:

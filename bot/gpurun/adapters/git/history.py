@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gpurun.adapters.git.archive import BLOCK, END, file_head
 from gpurun.adapters.git.process import PIECE_BYTES
-from gpurun.adapters.git.tree import AskGit, must, read_entries
+from gpurun.adapters.git.tree import GITLINK, AskGit, must, read_entries
 from gpurun.domain.errors import SourceUnavailable
 from gpurun.domain.ids import CommitSha
 from gpurun.domain.source import GitTag
@@ -39,7 +39,7 @@ def nearest_tags(listed: bytes, history: Sequence[str]) -> tuple[GitTag, ...]:
     """Of `git ls-remote --tags`: those of commits in `history`, which is newest first. Sorted by name."""
     objects: dict[str, str] = {}
     commits: dict[str, str] = {}
-    for line in listed.decode("utf-8", "surrogateescape").splitlines():
+    for line in listed.decode("utf-8", "surrogateescape").split("\n"):  # other ends of a line may be in a name
         sha, _, ref = line.partition("\t")
         name = ref.removeprefix("refs/tags/")
         if name == ref or len(sha) != len(history[0]):
@@ -75,7 +75,10 @@ async def boundary(git: AskGit, sha: CommitSha) -> tuple[str, ...]:
 async def write_git_folder(
     git: AskGit, folder: Path, sha: CommitSha, *, history: Iterable[str], cut: Collection[str], tags: Sequence[GitTag]
 ) -> None:
-    """Everything but the index. `git` finds the objects of the history, too. Raises SourceUnavailable."""
+    """Everything but the index. `git` finds the objects of the history, too. Raises SourceUnavailable.
+
+    What git holds compressed stays so; nothing is compressed for one use.
+    """
     (folder / "objects/pack").mkdir(parents=True)
     (folder / "objects/info").mkdir()
     (folder / "refs/tags").mkdir(parents=True)
@@ -85,16 +88,18 @@ async def write_git_folder(
     (folder / "config").write_text(_CONFIG)
     if cut:
         (folder / "shallow").write_text("".join(f"{one}\n" for one in sorted(cut)))
-    (folder / "packed-refs").write_bytes(_packed(tags))
+    (folder / "packed-refs").write_bytes(packed_refs(tags))
     contents = (await must(git, "ls-tree", "-r", "-t", "-z", "-l", "--full-tree", sha)).stdout
     root = (await must(git, "rev-parse", "--verify", f"{sha}^{{tree}}")).stdout.decode().strip()
-    entries = [entry.blob.decode() for entry in read_entries(contents) if entry.mode != b"160000"]
+    entries = [entry.blob.decode() for entry in read_entries(contents) if entry.mode != GITLINK]
     wanted = {*history, root, *entries, *(tag.object for tag in tags)}
-    argv = ("pack-objects", "--quiet", "--window=0", "--delta-base-offset", str(folder / "objects/pack/pack"))
-    await must(git, *argv, given="".join(f"{one}\n" for one in sorted(wanted)).encode())
+    given = "".join(f"{one}\n" for one in sorted(wanted)).encode()
+    argv = ("pack-objects", "--quiet", "--window=0", "--compression=0", "--delta-base-offset")
+    await must(git, *argv, str(folder / "objects/pack/pack"), given=given)
 
 
-def _packed(tags: Sequence[GitTag]) -> bytes:
+def packed_refs(tags: Sequence[GitTag]) -> bytes:
+    """As the file of that name."""
     lines = ["# pack-refs with: peeled fully-peeled sorted \n"]
     for tag in sorted(tags, key=lambda tag: os.fsencode(tag.name)):
         lines.append(f"{tag.object} refs/tags/{tag.name}\n")

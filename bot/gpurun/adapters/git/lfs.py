@@ -76,20 +76,24 @@ class LfsStore:
         self._idle_timeout_s = idle_timeout_s
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def fetch(self, source: GitSource, files: Sequence[LfsFile], *, given: Path | None = None) -> None:
+    async def fetch(
+        self, source: GitSource, files: Sequence[LfsFile], *, given: Path | None = None, asks_for_all: bool = False
+    ) -> None:
         """All of them are in the store afterwards. What came before a failure stays, so that a try again gets further.
 
-        `given`: the `lfs/objects` folder of a checkout, which is asked instead of a host. Raises: PinNotFound naming
-        the file, SourceUnavailable.
+        `given`: the `lfs/objects` folder of a checkout, which is asked instead of a host. `asks_for_all`: the host is
+        also asked for those that are here, because who shares the store may not share the right to them. Raises:
+        PinNotFound naming the file, SourceUnavailable.
         """
-        by_oid = {file.oid: file for file in reversed(files)}
+        by_oid = _by_oid(files)
         wanted = [file for file in by_oid.values() if not await asyncio.to_thread(self.has, file)]
         if given is not None:
             for file in wanted:
                 await asyncio.to_thread(self._take, given, file)
             return
-        if wanted:
-            await self._download(source, wanted)
+        asked = tuple(by_oid.values()) if asks_for_all else wanted
+        if asked:
+            await self._download(source, asked)
 
     def has(self, file: LfsFile) -> bool:
         """Whether a file of that size is there. Raises PinNotFound for a pointer that cannot be read."""
@@ -130,6 +134,8 @@ class LfsStore:
         theirs = given / file.oid[:2] / file.oid[2:4] / file.oid
         try:
             with theirs.open("rb") as source, self._only_writer(file) as part:
+                if self._came_meanwhile(file):
+                    return
                 part.truncate(0)
                 while piece := source.read(1024 * 1024):
                     part.write(piece)
@@ -207,52 +213,70 @@ class LfsStore:
 
     async def _get(self, client: httpx.AsyncClient, base: str, file: LfsFile, action: _Action) -> None:
         """Only with the headers that the batch named: our own token is for the batch alone."""
+        _require_safe(action.href, base, file)
+        try:
+            with self._only_writer(file) as part:
+                if not self._came_meanwhile(file):
+                    await self._continue(client, file, action, part)
+        except OSError as exc:
+            raise SourceUnavailable(f"The content of {quoted(file.path)} cannot be kept: {exc.strerror}.") from exc
+
+    async def _continue(self, client: httpx.AsyncClient, file: LfsFile, action: _Action, part: BinaryIO) -> None:
+        """What is missing behind what a call before left."""
         import httpx
 
-        _require_safe(action.href, base, file)
         host = urlsplit(action.href).hostname
-        with self._only_writer(file) as part:
-            there = part.seek(0, os.SEEK_END)
-            if there > file.size:
-                there = part.truncate(0)
-            headers = {**action.header, "Accept-Encoding": "identity"}
-            if 0 < there < file.size:
-                headers["Range"] = f"bytes={there}-"
-            try:
-                if there < file.size:
-                    async with client.stream("GET", action.href, headers=headers) as answer:
-                        _require_good(answer.status_code, answer.headers, f"{host} for a file of git LFS", file)
-                        if there and answer.status_code != 206:  # from the beginning
-                            part.seek(0)
-                            part.truncate(0)
-                        await _pour(answer, part, file)
-            except (httpx.HTTPError, httpx.InvalidURL) as exc:
-                raise SourceUnavailable(
-                    f"{host} broke off while {quoted(file.path)} came ({type(exc).__name__}); what came is kept."
-                ) from None  # its cause may hold the signed address
-            try:
-                await asyncio.to_thread(self._finish, file, part, f"that {host} gave")
-            except PinNotFound:
-                if not there:
-                    raise
-                raise SourceUnavailable(f"What was kept of {quoted(file.path)} was spoilt; it comes anew.") from None
+        there = part.seek(0, os.SEEK_END)
+        if there > file.size:
+            there = part.truncate(0)
+        headers = {**action.header, "Accept-Encoding": "identity"}
+        if 0 < there < file.size:
+            headers["Range"] = f"bytes={there}-"
+        try:
+            if there < file.size:
+                async with client.stream("GET", action.href, headers=headers) as answer:
+                    _require_good(answer.status_code, answer.headers, f"{host} for a file of git LFS", file)
+                    if there and answer.status_code != 206:  # from the beginning
+                        part.seek(0)
+                        part.truncate(0)
+                    await _pour(answer, part, file)
+        except (httpx.HTTPError, httpx.InvalidURL) as exc:
+            raise SourceUnavailable(
+                f"{host} broke off while {quoted(file.path)} came ({type(exc).__name__}); what came is kept."
+            ) from None  # its cause may hold the signed address
+        try:
+            await asyncio.to_thread(self._finish, file, part, f"that {host} gave")
+        except PinNotFound:
+            if not there:
+                raise
+            raise SourceUnavailable(f"What was kept of {quoted(file.path)} was spoilt; it comes anew.") from None
 
     # --- files
 
     @contextlib.contextmanager
     def _only_writer(self, file: LfsFile) -> Iterator[BinaryIO]:
-        """The unfinished file, held against other processes."""
-        path = self._path(file.oid)
+        """The unfinished file, held against other processes. Raises: SourceUnavailable, OSError."""
+        path = Path(f"{self._path(file.oid)}.part")
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(f"{path}.part", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "r+b") as part:
-            try:
-                fcntl.flock(part, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise SourceUnavailable(
-                    f"Another process is fetching {quoted(file.path)} of git LFS.", retry_after_s=2.0
-                ) from None
-            yield part
+        while True:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "r+b") as part:
+                try:
+                    fcntl.flock(part, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise SourceUnavailable(
+                        f"Another process is fetching {quoted(file.path)} of git LFS.", retry_after_s=2.0
+                    ) from None
+                if _is_at(part, path):  # else who held it has just finished it, and it is no part any more
+                    yield part
+                    return
+
+    def _came_meanwhile(self, file: LfsFile) -> bool:
+        """Whether another process finished it before the lock was ours, which must be held."""
+        if not self.has(file):
+            return False
+        Path(f"{self._path(file.oid)}.part").unlink(missing_ok=True)
+        return True
 
     def _finish(self, file: LfsFile, part: BinaryIO, whose: str) -> None:
         """The file gets its name when it is what the pointer says. Raises PinNotFound."""
@@ -270,6 +294,26 @@ class LfsStore:
             )
         os.fsync(part.fileno())
         Path(f"{path}.part").rename(path)
+
+
+def _by_oid(files: Sequence[LfsFile]) -> Mapping[str, LfsFile]:
+    """The first of each content. Raises PinNotFound for pointers of which one must be wrong."""
+    found: dict[str, LfsFile] = {}
+    for file in files:
+        first = found.setdefault(file.oid, file)
+        if first.size != file.size:
+            raise PinNotFound(
+                f"The pointers {quoted(first.path)} and {quoted(file.path)} of git LFS name the same content with "
+                f"{first.size:,} and with {file.size:,} bytes."
+            )
+    return found
+
+
+def _is_at(part: BinaryIO, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(part.fileno()), path.lstat())
+    except FileNotFoundError:
+        return False
 
 
 async def _bounded(answer: httpx.Response, base: str) -> AsyncIterator[bytes]:

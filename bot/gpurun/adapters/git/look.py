@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from gpurun.adapters.git.tree import AskGit, Entry, read_contents, read_entries
+from gpurun.adapters.git.tree import FILES, AskGit, Entry, read_contents, read_entries
 from gpurun.domain.repository import Listed, RepoFacts, nearest, worth_reading
 
 MAX_LISTED_BYTES = 4 * 1024 * 1024
 """Of `git ls-tree`: about 40,000 paths. Whoever may push decides how many there are."""
-_FILES = frozenset({b"100644", b"100755"})
 
 
 async def look_at(git: AskGit, top: bytes, whole: bytes) -> RepoFacts:
     """From `git ls-tree -z -l` of the top folder and, recursively, of everything. Raises SourceUnavailable."""
     entries: dict[str, Entry] = {}
     for entry in (*read_entries(top), *read_entries(whole)):
-        if entry.mode in _FILES:
+        if entry.mode in FILES:
             entries.setdefault(entry.path, entry)
     near, is_cut = nearest(Listed(entry.path, entry.size) for entry in entries.values())
     wanted = [entries[one.path] for one in worth_reading(near)]

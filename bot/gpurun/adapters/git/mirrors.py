@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import hashlib
 import os
-import re
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +16,8 @@ from gpurun.adapters.git.archive import BLOCK, END, file_head, members
 from gpurun.adapters.git.lfs import LfsStore
 from gpurun.adapters.git.look import MAX_LISTED_BYTES, look_at
 from gpurun.adapters.git.missing import LfsFile, other_parent, read_commit, summarise
-from gpurun.adapters.git.process import PIECE_BYTES, Ended, end, isolated_environment, run_git, start_git
+from gpurun.adapters.git.process import PIECE_BYTES, Ended, end, isolated_environment, read_git, run_git, start_git
+from gpurun.adapters.git.said import fetch_error, last_words
 from gpurun.adapters.git.turns import only_writer
 from gpurun.domain.errors import PinNotFound, SourceUnavailable
 from gpurun.domain.forge import Extra, GitSource
@@ -54,15 +53,12 @@ LOCAL_UPLOAD_PACK = (
     "git -c uploadpack.allowAnySHA1InWant=true -c uploadpack.allowFilter=true -c 'safe.directory=*' upload-pack"
 )
 
-_NO_SUCH_COMMIT = ("not our ref", "unadvertised object", "couldn't find remote ref", "no such remote ref")
-_CLOSED = ("not found", "Authentication failed", "could not read Username", "returned error: 403")
-"""What git and GitHub say of a repository that this credential does not open."""
-_REFUSED_OBJECTS = ("fsck error", "in packed object")
-_LOCAL_TIMEOUT_S = 30.0
+LOCAL_TIMEOUT_S = 30.0
 _REMOTE = "source"
+_MAX_HEAD_BYTES = 64 * 1024
 _MAX_PACKS = 50
-_MAX_ARCHIVE_BYTES = MAX_SOURCE_BYTES + 64 * 1024 * 1024
-"""Folders, and the padding at its end, were not counted."""
+MAX_ARCHIVE_BYTES = MAX_SOURCE_BYTES + 64 * 1024 * 1024
+"""Its ends are not counted; and there is a `.git` with older commits and their tags."""
 
 
 class GitMirrors:
@@ -70,8 +66,9 @@ class GitMirrors:
 
     `fetch_timeout_s` bounds one fetch over the network, `idle_timeout_s` the silence of `git archive`.
     `extra_environment` is for what the network needs (`https_proxy`, `GIT_SSL_CAINFO`).
-    Fetched commits are held by `refs/gpurun/<sha>`. A submodule's mirror is `<folder>/.modules/<hash>.git`; of
-    LFS files lies beside the objects of its repository.
+    Fetched commits are held by `refs/gpurun/<sha>`. A submodule's mirror is `<folder>/.modules/<hash>.git`, for every
+    repository that names it: its remote is asked each time, unless the source is proved. The content of LFS files lies
+    beside the objects of its repository.
     """
 
     def __init__(
@@ -98,19 +95,40 @@ class GitMirrors:
         skip: Collection[Extra] = (),
         get: Collection[Extra] = (),
         merge_of: CommitSha | None = None,
+        at: str = "",
     ) -> Fetched:
         mirror = self._mirror(repo)
+        if isinstance(repo, ModuleUrl) and not source.is_proved:
+            await self._require_open(mirror, source, repo, sha)
         tree = await self._fetched(mirror, source, repo, sha)
         where = f" of {repo}" if isinstance(repo, ModuleUrl) else ""
         git = partial(self._git, mirror)
         base = None if merge_of is None else await other_parent(git, sha, merge_of)
-        return replace(await summarise(git, sha, skip=skip, get=get, tree=tree, where=where), base=base)
+        return replace(await summarise(git, sha, skip=skip, get=get, tree=tree, where=where, at=at), base=base)
 
     async def fetch_lfs(self, source: GitSource, repo: RepoName | ModuleUrl, sha: CommitSha) -> None:
         mirror = self._mirror(repo)
         found = await read_commit(partial(self._git, mirror), sha)
         given = await self._own_lfs(source) if source.url.startswith("/") else None
-        await self._lfs(mirror).fetch(source, found.lfs, given=given)
+        asks = isinstance(repo, ModuleUrl) and not source.is_proved
+        await self._lfs(mirror).fetch(source, found.lfs, given=given, asks_for_all=asks)
+
+    async def _require_open(self, mirror: Path, source: GitSource, repo: ModuleUrl, sha: CommitSha) -> None:
+        """The remote answers exactly this source's credential; what it says does not matter, and little of it is read.
+
+        Whoever names the address of a submodule shares its mirror, so what lies there is no right to have it. Nor is a
+        fetch always a question: git asks no remote for a commit whose objects it has. Raises as `fetch`.
+        """
+        argv = ("ls-remote", *upload_pack(source), "--", _REMOTE, "HEAD")
+        try:
+            done = await read_git(
+                *in_folder(mirror), *argv,
+                environment=self._environment(source), timeout_s=LOCAL_TIMEOUT_S, max_bytes=_MAX_HEAD_BYTES,
+            )  # fmt: skip
+        except TimeoutError as exc:
+            raise SourceUnavailable(f"{repo} did not answer in {LOCAL_TIMEOUT_S:g} s") from exc
+        if done.code != 0:
+            raise fetch_error(done, source, repo, sha)
 
     async def _own_lfs(self, source: GitSource) -> Path:
         """Where a checkout keeps the content of its LFS files."""
@@ -118,9 +136,9 @@ class GitMirrors:
         told: list[str] = []
         for words in (("rev-parse", "--git-common-dir"), ("config", "--path", "--get", "lfs.storage")):
             try:
-                done = await run_git(*argv, *words, environment=self._environment(), timeout_s=_LOCAL_TIMEOUT_S)
+                done = await run_git(*argv, *words, environment=self._environment(), timeout_s=LOCAL_TIMEOUT_S)
             except TimeoutError as exc:
-                raise SourceUnavailable(f"git in {source.url} took longer than {_LOCAL_TIMEOUT_S:g} s") from exc
+                raise SourceUnavailable(f"git in {source.url} took longer than {LOCAL_TIMEOUT_S:g} s") from exc
             told.append(os.fsdecode(done.stdout).rstrip("\n") if done.code == 0 else "")
         return Path(source.url) / told[0] / (told[1] or "lfs") / "objects"
 
@@ -151,7 +169,7 @@ class GitMirrors:
         async with contextlib.aclosing(whole):
             async for piece in whole:
                 n_bytes += len(piece)
-                if n_bytes > _MAX_ARCHIVE_BYTES:
+                if n_bytes > MAX_ARCHIVE_BYTES:
                     raise SourceUnavailable(f"The source of {repo} at {sha} is larger than was counted.")
                 yield piece
 
@@ -185,7 +203,7 @@ class GitMirrors:
     ) -> AsyncGenerator[bytes, None]:
         mirror = self._mirror(repo)
         process = await start_git(
-            *(*_in(mirror), "archive", "--format=tar", *([f"--prefix={prefix}"] if prefix else [])),
+            *(*in_folder(mirror), "archive", "--format=tar", *([f"--prefix={prefix}"] if prefix else [])),
             *("--end-of-options", sha),
             environment=self._environment(),
         )
@@ -201,7 +219,7 @@ class GitMirrors:
         finally:
             await end(process)
         if code != 0:
-            words = _last_words(said.decode("utf-8", "replace"))
+            words = last_words(said.decode("utf-8", "replace"))
             raise SourceUnavailable(f"git archive of {repo} at {sha} failed: {words}")
 
     async def look(self, repo: RepoName, sha: CommitSha) -> RepoFacts:
@@ -212,21 +230,16 @@ class GitMirrors:
 
     async def _beginning(self, mirror: Path, *argv: str) -> bytes:
         """At most MAX_LISTED_BYTES of what git prints, and no more of it is waited for."""
-        process = await start_git(*_in(mirror), *argv, environment=self._environment())
-        assert process.stdout is not None
-        printed = b""
         try:
-            async with asyncio.timeout(_LOCAL_TIMEOUT_S):
-                while len(printed) < MAX_LISTED_BYTES and (piece := await process.stdout.read(PIECE_BYTES)):
-                    printed += piece
-                code = await process.wait() if len(printed) < MAX_LISTED_BYTES else 0
+            done = await read_git(
+                *in_folder(mirror), *argv,
+                environment=self._environment(), timeout_s=LOCAL_TIMEOUT_S, max_bytes=MAX_LISTED_BYTES,
+            )  # fmt: skip
         except TimeoutError as exc:
-            raise SourceUnavailable(f"git {argv[0]} in {mirror} took longer than {_LOCAL_TIMEOUT_S:g} s") from exc
-        finally:
-            await end(process)
-        if code != 0:
+            raise SourceUnavailable(f"git {argv[0]} in {mirror} took longer than {LOCAL_TIMEOUT_S:g} s") from exc
+        if done.code != 0:
             raise SourceUnavailable(f"git {argv[0]} failed in {mirror}")
-        return printed[:MAX_LISTED_BYTES]
+        return done.stdout
 
     async def _tree(self, mirror: Path, sha: CommitSha) -> TreeSha | None:
         """The tree of a commit that an earlier fetch completed and kept."""
@@ -241,11 +254,11 @@ class GitMirrors:
             return
         argv = ("init", "--quiet", "--bare", "--template=", "--initial-branch=gpurun", "--", str(mirror))
         try:
-            done = await run_git(*argv, environment=self._environment(), timeout_s=_LOCAL_TIMEOUT_S)
+            done = await run_git(*argv, environment=self._environment(), timeout_s=LOCAL_TIMEOUT_S)
         except TimeoutError as exc:
             raise SourceUnavailable(f"git init of {mirror} took too long") from exc
         if done.code != 0:
-            raise SourceUnavailable(f"a mirror cannot be made in {mirror.parent}: {_last_words(done.stderr)}")
+            raise SourceUnavailable(f"a mirror cannot be made in {mirror.parent}: {last_words(done.stderr)}")
         await asyncio.to_thread(_write_attributes, mirror)
 
     async def _fetch(
@@ -256,22 +269,22 @@ class GitMirrors:
         sha: CommitSha,
         lock_fd: int,
         *,
+        others: Sequence[CommitSha] = (),
         options: Sequence[str] = ("--depth=1",),
     ) -> None:
-        """The objects of one commit are in the mirror afterwards. While a child of git lives, `lock_fd` is locked."""
+        """The objects of these are in the mirror afterwards. While a child of git lives, `lock_fd` is locked."""
         argv = ["fetch", "--quiet", *options, "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"]
-        if source.url.startswith(("/", "file://")):
-            argv.append(f"--upload-pack={LOCAL_UPLOAD_PACK}")
+        argv += upload_pack(source)
         environment = self._environment(source)
         try:
             done = await run_git(
-                *_in(mirror), *argv, "--", _REMOTE, sha,
+                *in_folder(mirror), *argv, "--", _REMOTE, sha, *others,
                 environment=environment, timeout_s=self._fetch_timeout_s, pass_fds=(lock_fd,),
             )  # fmt: skip
         except TimeoutError as exc:
             raise SourceUnavailable(f"fetching {repo} took longer than {self._fetch_timeout_s:g} s") from exc
         if done.code != 0:
-            raise _fetch_error(done, source, repo, sha)
+            raise fetch_error(done, source, repo, next((one for one in others if one in done.stderr), sha))
 
     async def _keep(self, mirror: Path, repo: RepoName | ModuleUrl, sha: CommitSha) -> None:
         """A ref, so that no clean-up drops the commit. A tag or a tree with that id is refused."""
@@ -280,7 +293,7 @@ class GitMirrors:
             raise PinNotFound(f"{sha} is not a commit of {repo}")
         kept = await self._git(mirror, "update-ref", f"refs/gpurun/{sha}", sha)
         if kept.code != 0:
-            raise SourceUnavailable(f"the mirror of {repo} cannot keep {sha}: {_last_words(kept.stderr)}")
+            raise SourceUnavailable(f"the mirror of {repo} cannot keep {sha}: {last_words(kept.stderr)}")
 
     async def _tidy(self, mirror: Path) -> None:
         """Each fetch leaves a pack; many packs make every call slow. Best effort: the next fetch tries again."""
@@ -288,17 +301,28 @@ class GitMirrors:
             return
         with contextlib.suppress(TimeoutError):
             argv = ("repack", "-a", "-d", "--quiet")
-            await run_git(*_in(mirror), *argv, environment=self._environment(), timeout_s=self._fetch_timeout_s)
+            await run_git(*in_folder(mirror), *argv, environment=self._environment(), timeout_s=self._fetch_timeout_s)
 
     async def _git(self, mirror: Path, *argv: str, given: bytes = b"") -> Ended:
         return await self._git_with(mirror, {}, *argv, given=given)
 
-    async def _git_with(self, mirror: Path, extra: Mapping[str, str], *argv: str, given: bytes = b"") -> Ended:
+    async def _git_with(
+        self,
+        mirror: Path,
+        extra: Mapping[str, str],
+        *argv: str,
+        given: bytes = b"",
+        timeout_s: float = LOCAL_TIMEOUT_S,
+        pass_fds: tuple[int, ...] = (),
+    ) -> Ended:
         environment = {**self._environment(), **extra}
         try:
-            return await run_git(*_in(mirror), *argv, environment=environment, timeout_s=_LOCAL_TIMEOUT_S, given=given)
+            return await run_git(
+                *in_folder(mirror), *argv,
+                environment=environment, timeout_s=timeout_s, given=given, pass_fds=pass_fds,
+            )  # fmt: skip
         except TimeoutError as exc:
-            raise SourceUnavailable(f"git {argv[0]} in {mirror} took longer than {_LOCAL_TIMEOUT_S:g} s") from exc
+            raise SourceUnavailable(f"git {argv[0]} in {mirror} took longer than {timeout_s:g} s") from exc
 
     def _environment(self, source: GitSource | None = None) -> dict[str, str]:
         config = list(_CONFIG)
@@ -318,8 +342,14 @@ class GitMirrors:
         return self._folder / owner / f"{name}.git"
 
 
-def _in(mirror: Path) -> tuple[str, ...]:
+def in_folder(mirror: Path) -> tuple[str, ...]:
+    """That git works there, and takes paths as they are."""
     return ("--git-dir", str(mirror), "--literal-pathspecs")
+
+
+def upload_pack(source: GitSource) -> tuple[str, ...]:
+    """What a git that asks there has to be told."""
+    return (f"--upload-pack={LOCAL_UPLOAD_PACK}",) if source.url.startswith(("/", "file://")) else ()
 
 
 def _is_prepared(mirror: Path) -> bool:
@@ -339,46 +369,3 @@ def _write_attributes(mirror: Path) -> None:
     draft = mirror / "info" / "attributes.new"
     draft.write_text(ATTRIBUTES)
     draft.rename(mirror / "info" / "attributes")
-
-
-def _fetch_error(
-    done: Ended, source: GitSource, repo: RepoName | ModuleUrl, sha: CommitSha
-) -> PinNotFound | SourceUnavailable:
-    said = done.stderr
-    if any(words in said for words in _NO_SUCH_COMMIT):
-        return PinNotFound(f"{repo} has no commit {sha}. It may have been force-pushed away; push and ask again.")
-    words = _last_words(_without_secrets(said, source))
-    if isinstance(repo, ModuleUrl) and any(phrase in said for phrase in _CLOSED):
-        return PinNotFound(
-            f"The submodule {repo} is not there, or not open to this App.",
-            hint="For a private repository of the same owner, install the App there; or write "
-            "`checkout: {submodules: skip}`.",
-        )
-    if any(phrase in said for phrase in _REFUSED_OBJECTS):
-        return PinNotFound(f"commit {sha} of {repo} holds objects that git refuses: {words}")
-    return SourceUnavailable(f"{repo} cannot be fetched: {words}")
-
-
-def _without_secrets(text: str, source: GitSource) -> str:
-    """`text` without the credential in any form that git or curl could print."""
-    text = re.sub(r"//[^/@\s]+@", "//***@", text)
-    if source.authorization is None:
-        return text
-    for word in source.authorization.get_secret_value().split():
-        for form in (word, *_decoded(word)):
-            text = text.replace(form, "***") if len(form) >= 6 else text
-    return text
-
-
-def _decoded(word: str) -> tuple[str, ...]:
-    """User and password of a basic credential."""
-    try:
-        plain = base64.b64decode(word, validate=True).decode()
-    except ValueError:
-        return ()
-    return (plain, *plain.split(":", 1))
-
-
-def _last_words(said: str) -> str:
-    """The last lines of stderr as one short line."""
-    return " ".join(said.split())[-300:] or "git said nothing"

@@ -6,9 +6,9 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from gpurun.adapters.git.archive import tar_bytes
+from gpurun.adapters.git.archive import file_bytes, tree_bytes
 from gpurun.adapters.git.safe import require_safe
-from gpurun.adapters.git.tree import AskGit, Entry, must, read_contents, read_entries
+from gpurun.adapters.git.tree import FILES, GITLINK, AskGit, Entry, must, read_contents, read_entries
 from gpurun.domain.errors import PinNotFound
 from gpurun.domain.forge import Extra
 from gpurun.domain.ids import CommitSha, TreeSha
@@ -17,9 +17,6 @@ from gpurun.domain.source import Fetched, Gitlink
 
 SHOWN = 5
 """Paths that a refusal names."""
-
-GITLINK = b"160000"
-FILES = frozenset({b"100644", b"100755"})
 
 _POINTER = re.compile(rb"version https://(?:git-lfs\.github\.com/spec|hawser\.github\.com/spec)/v[0-9]+\n")
 _POINTER_BYTES = range(100, 1024)
@@ -62,8 +59,12 @@ async def summarise(
     get: Collection[Extra],
     tree: TreeSha | None = None,
     where: str = "",
+    at: str = "",
 ) -> Fetched:
-    """What a run would get of it. `where`: of which repository, in refusals. Raises: PinNotFound, SourceUnavailable."""
+    """What a run would get of it, in its folder `at`. `where`: of which repository, in refusals.
+
+    Raises: PinNotFound, SourceUnavailable.
+    """
     found = await read_commit(git, sha, lfs=Extra.LFS not in skip)
     require_safe(found.entries)
     require_whole(found, sha, {*skip, *get}, where=where)
@@ -72,8 +73,8 @@ async def summarise(
         tree = TreeSha((await must(git, "rev-parse", "--verify", f"{sha}^{{tree}}")).stdout.decode().strip())
     return Fetched(
         tree=tree,
-        n_bytes=sum(tar_bytes(one.path, one.size) for one in found.entries)
-        + sum(tar_bytes(file.path, file.size) for file in lfs),
+        n_bytes=tree_bytes(found.entries, folder=at)
+        + sum(file_bytes(f"{at}/{file.path}" if at else file.path, file.size) for file in lfs),
         links=await read_links(git, sha, found) if Extra.SUBMODULES in get else (),
         n_lfs=len(lfs),
     )

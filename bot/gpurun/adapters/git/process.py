@@ -103,3 +103,34 @@ async def run_git(
     finally:
         await end(process)
     return Ended(process.returncode or 0, stdout, stderr.decode("utf-8", "replace"))
+
+
+async def read_git(*argv: str, environment: Mapping[str, str] | None, timeout_s: float, max_bytes: int) -> Ended:
+    """The beginning of what git prints, `max_bytes` at most; no more is waited for, and code 0 stands for the rest.
+
+    Raises TimeoutError after `timeout_s`; then nothing of it runs any more.
+    """
+    process = await start_git(*argv, environment=environment)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    printed = b""
+    try:
+        async with asyncio.timeout(timeout_s), asyncio.TaskGroup() as tasks:
+            said = tasks.create_task(_last_bytes(process.stderr))
+            while len(printed) < max_bytes and (piece := await process.stdout.read(PIECE_BYTES)):
+                printed += piece
+            is_cut = len(printed) >= max_bytes
+            if is_cut:
+                await end(process)
+            code = await process.wait()
+    finally:
+        await end(process)
+    return Ended(0 if is_cut else code, printed[:max_bytes], said.result().decode("utf-8", "replace"))
+
+
+async def _last_bytes(stream: asyncio.StreamReader) -> bytes:
+    """Of whatever length: what git says is partly the remote's."""
+    kept = b""
+    while piece := await stream.read(PIECE_BYTES):
+        kept = (kept + piece)[-PIECE_BYTES:]
+    return kept

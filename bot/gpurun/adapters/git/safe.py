@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from gpurun.adapters.git.tree import Entry
+from gpurun.adapters.git.tree import GITLINK, LINK, Entry
 from gpurun.domain.errors import PinNotFound
 from gpurun.domain.quantity import quoted
 
 # What some file system takes for `.git`, too. Source: git's path.c and utf8.c (is_ntfs_dotgit, is_hfs_dotgit), 2.39.
 _IGNORED = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
 _BAD_NAME = re.compile(r"(?:^|/)(?:\.{0,2}|(?:\.git|git~1)[ .]*(?::[^/]*)?)(?:/|$)", re.IGNORECASE)
-_LINK = b"120000"
-_KINDS = (b"100", _LINK, b"160000")
+_KINDS = (b"100", LINK, GITLINK)
 
 
 def require_safe(entries: Sequence[Entry]) -> None:
@@ -25,7 +24,7 @@ def require_safe(entries: Sequence[Entry]) -> None:
             raise PinNotFound(f"The commit holds {quoted(entry.path)}, which would be written outside of its folder.")
         if not entry.mode.startswith(_KINDS):
             raise PinNotFound(f"The commit holds {quoted(entry.path)}, which is no file, link or submodule.")
-        if entry.mode == _LINK:
+        if entry.mode == LINK:
             links[entry.path.casefold()] = entry.path
     if links:
         _require_no_detour(entries, links)

@@ -10,6 +10,11 @@ from typing import Protocol
 from gpurun.adapters.git.process import Ended
 from gpurun.domain.errors import SourceUnavailable
 
+GITLINK = b"160000"
+LINK = b"120000"
+FILES = frozenset({b"100644", b"100755"})
+"""Modes of entries."""
+
 _AT_ONCE = 4_000
 _AT_ONCE_BYTES = 4 * 1024 * 1024
 """Objects in one question, and bytes in its answer, about: whoever may push decides how many and how large they are."""

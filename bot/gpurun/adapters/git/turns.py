@@ -25,7 +25,7 @@ def only_writer(mirror: Path) -> Iterator[int]:
             fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as exc:
             raise SourceUnavailable(f"another process is fetching into {mirror}", retry_after_s=2.0) from exc
-        for leftover in (*mirror.glob("*.lock"), *mirror.glob("refs/gpurun/*.lock")):
+        for leftover in (*mirror.glob("*.lock"), *mirror.glob("refs/**/*.lock")):
             leftover.unlink(missing_ok=True)
         yield lock_fd
     finally:

@@ -45,6 +45,12 @@ def translate(exc: Exception, *, now: datetime) -> Exception:
             return cause
 
 
+def is_refused(exc: Exception, status: int, *, now: datetime) -> bool:
+    """Whether it is GitHub's refusal with that status."""
+    error = translate(exc, now=now)
+    return isinstance(error, ForgeRefused) and error.status == status
+
+
 def _no_answer(cause: Exception) -> str:
     match cause:
         case TimeoutError() | httpx.TimeoutException():

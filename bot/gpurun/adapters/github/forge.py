@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from urllib.parse import quote
 
@@ -15,7 +16,7 @@ from githubkit.exception import GitHubException
 from pydantic import SecretStr
 
 from gpurun.adapters.github import answers, checks, client
-from gpurun.adapters.github.errors import innermost, translate
+from gpurun.adapters.github.errors import innermost, is_refused, translate
 from gpurun.adapters.github.permissions import SOURCE_PERMISSIONS
 from gpurun.adapters.github.submodules import SubmodulePlaces
 from gpurun.adapters.github.tokens import AppAuth, InstallationAuth, InstallationToken, Tokens
@@ -28,9 +29,9 @@ from gpurun.ports.clock import Clock
 
 PAGE = 100
 PAGES_MAX = 30
+"""GitHub itself lists no more files of a pull request."""
 AT_ONCE = 8
 """Files that are looked for beside each other."""
-"""GitHub itself lists no more files of a pull request."""
 
 
 class GitHubForge:
@@ -117,7 +118,7 @@ class GitHubForge:
                 rights = found.user.permissions if found.user else rights
             except GitHubException as exc:
                 # "not a user" and "no such repository" both mean: no right
-                if not _is_refused(exc, 404, now=self._clock.now()):
+                if not is_refused(exc, 404, now=self._clock.now()):
                     raise
         return Permission(push=rights.push, maintain=rights.maintain, admin=rights.admin)
 
@@ -172,8 +173,8 @@ class GitHubForge:
             return GitSource(url=place.url)
         async with self._calls(repo) as calls:
             now = self._clock.now()
-            token = await self._submodules.token(calls, repo, link, place.repo, reader=reader, now=now)
-        return _with_token(place.url, token)
+            key = await self._submodules.key(calls, repo, link, place.repo, reader=reader, now=now)
+        return replace(_with_token(place.url, key.token), is_proved=key.is_proof)
 
     async def react(self, repo: RepoRef, comment_id: int, content: str) -> int:
         path = f"/repos/{repo.name}/issues/comments/{comment_id}/reactions"
@@ -258,11 +259,6 @@ class GitHubForge:
 def _with_token(url: str, token: InstallationToken) -> GitSource:
     login = base64.b64encode(f"x-access-token:{token.value.get_secret_value()}".encode()).decode()
     return GitSource(url=url, authorization=SecretStr(f"Basic {login}"))
-
-
-def _is_refused(exc: GitHubException, status: int, *, now: datetime) -> bool:
-    error = translate(exc, now=now)
-    return isinstance(error, ForgeRefused) and error.status == status
 
 
 def _utc(at: datetime) -> str:

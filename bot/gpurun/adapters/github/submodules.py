@@ -9,10 +9,10 @@ from urllib.parse import quote
 from githubkit.exception import GitHubException
 
 from gpurun.adapters.github import answers, client
-from gpurun.adapters.github.errors import translate
+from gpurun.adapters.github.errors import is_refused
 from gpurun.adapters.github.permissions import SOURCE_PERMISSIONS
 from gpurun.adapters.github.tokens import InstallationToken, Tokens
-from gpurun.domain.errors import ForgeRefused, PinNotFound
+from gpurun.domain.errors import PinNotFound
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.ids import RepoName
 from gpurun.domain.quantity import quoted
@@ -20,6 +20,15 @@ from gpurun.domain.source import Gitlink, ModulePlace, module_place
 
 NOT_INSTALLED = 422
 """GitHub's answer when a token is asked for a repository that the installation does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What a submodule is fetched with."""
+
+    token: InstallationToken
+    is_proof: bool
+    """GitHub gave it for that repository, and everybody or the reader may read it there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +44,17 @@ class SubmodulePlaces:
         above = link.above or f"{self.git_url}/{repo.name}.git"
         return module_place(link.url, above=above, forge_url=self.git_url, hosts=self.hosts)
 
-    async def token(
+    async def key(
         self, calls: client.Calls, repo: RepoRef, link: Gitlink, name: RepoName, *, reader: str, now: datetime
-    ) -> InstallationToken:
+    ) -> Key:
         """For that repository alone, when the App is installed there and `reader` may read it; else one for the run's
-        own repository, which reads what is public. Raises: PinNotFound, what the client raises.
+        own repository, which reads what is public and proves nothing. Raises: PinNotFound, what the client raises.
         """
         if _owner(name) == _owner(repo.name):
             try:
                 token, found = await self.tokens.named(repo.installation_id, name, permissions=SOURCE_PERMISSIONS)
             except GitHubException as exc:
-                if not _is_refused(exc, NOT_INSTALLED, now=now):
+                if not is_refused(exc, NOT_INSTALLED, now=now):
                     raise
             else:
                 if found.private and not await _may_read(calls, name, reader, now=now):
@@ -54,8 +63,9 @@ class SubmodulePlaces:
                         "read.",
                         hint="Somebody who may can start the run; or write `checkout: {submodules: skip}`.",
                     )
-                return token
-        return await self.tokens.narrowed(repo.installation_id, repo_id=repo.id, permissions=SOURCE_PERMISSIONS)
+                return Key(token, is_proof=True)
+        token = await self.tokens.narrowed(repo.installation_id, repo_id=repo.id, permissions=SOURCE_PERMISSIONS)
+        return Key(token, is_proof=False)
 
 
 def _owner(name: RepoName) -> str:
@@ -67,12 +77,7 @@ async def _may_read(calls: client.Calls, name: RepoName, reader: str, *, now: da
     try:
         found = await calls.get(path, answers.CollaboratorPermission)
     except GitHubException as exc:
-        if not _is_refused(exc, 404, now=now):
+        if not is_refused(exc, 404, now=now):
             raise
         return False
     return found.user is not None and found.user.permissions.pull
-
-
-def _is_refused(exc: GitHubException, status: int, *, now: datetime) -> bool:
-    error = translate(exc, now=now)
-    return isinstance(error, ForgeRefused) and error.status == status

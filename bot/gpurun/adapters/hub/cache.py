@@ -31,18 +31,23 @@ class RepoCache:
         self._hashing: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def find(self, sha256: str, size: int) -> Path | None:
-        """The file, if it is there and right. Hashes it once per process and state on disk; a wrong one is removed."""
+        """The file, if it is there and right. Hashes it once per process and state on disk; a wrong one is removed.
+
+        Raises HubUnavailable when the disk refuses that.
+        """
         path = self.folder / sha256
-        if not path.exists():
+        try:
+            if not path.exists():
+                return None
+            with self._hashing[sha256]:  # who comes second reads no bytes
+                return self._find(path, sha256, size)
+        except FileNotFoundError:  # removed meanwhile
             return None
-        with self._hashing[sha256]:  # who comes second reads no bytes
-            return self._find(path, sha256, size)
+        except OSError as exc:
+            raise unreadable(path, exc) from exc
 
     def _find(self, path: Path, sha256: str, size: int) -> Path | None:
-        try:
-            state = _state(path)
-        except FileNotFoundError:
-            return None
+        state = _state(path)
         if self._verified.get(sha256) == state:
             return path
         if state[0] != size or _sha256_of(path) != sha256:
@@ -73,11 +78,11 @@ class RepoCache:
         """What is still to be downloaded of a file, as far as lengths tell."""
         try:
             return 0 if (self.folder / sha256).stat().st_size == size else size
-        except FileNotFoundError:
+        except OSError:
             pass
         try:
             return max(0, size - (self.folder / f"{sha256}.part").stat().st_blocks * 512)
-        except FileNotFoundError:
+        except OSError:
             return size
 
     def part(self, sha256: str, size: int) -> Part | None:
@@ -86,21 +91,15 @@ class RepoCache:
         Raises HubUnavailable when the disk has no room for the rest of it.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / f"{sha256}.part"
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        part = _locked(self.folder / f"{sha256}.part", size)
+        if part is None:
+            return None
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(path.stat(), os.fstat(file)):
-                part = Part(path, file, size)
-                require_room(self.folder, size - part.found_all)
-                return part
-        except (BlockingIOError, FileNotFoundError):
-            pass
+            require_room(self.folder, size - part.found_all)
         except BaseException:
-            os.close(file)
+            part.close()
             raise
-        os.close(file)
-        return None
+        return part
 
     def keep(self, part: Part, sha256: str) -> None:
         """The finished part, whose hash is right, becomes the file."""
@@ -127,6 +126,27 @@ def require_room(folder: Path, n_bytes: int) -> None:
             f"The bot's disk has {free >> 20} MiB free, but {n_bytes >> 20} MiB are to be downloaded to it. "
             f"Free space in {folder}."
         )
+
+
+def _locked(path: Path, size: int) -> Part | None:
+    """None while somebody else has it, or when it was renamed or removed meanwhile."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(path.stat(), os.fstat(file)):
+            return Part(path, file, size)
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except BaseException:
+        os.close(file)
+        raise
+    os.close(file)
+    return None
+
+
+def unreadable(path: Path, exc: OSError) -> HubUnavailable:
+    """A file of the cache that the disk does not give."""
+    return HubUnavailable(f"The bot cannot read {path} ({exc.strerror or type(exc).__name__}).")
 
 
 def _state(path: Path) -> tuple[int, int, int]:

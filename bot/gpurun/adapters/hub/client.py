@@ -16,17 +16,18 @@ from typing import BinaryIO
 import anyio
 from pydantic import SecretStr
 
-from gpurun.adapters.hub.cache import RepoCache, git_blob_id
+from gpurun.adapters.hub.cache import RepoCache, git_blob_id, unreadable
 from gpurun.adapters.hub.download import LFS_POINTER, Downloads, read
 from gpurun.adapters.hub.layouts import Layouts
-from gpurun.adapters.hub.listing import MAX_FILES, Entry, checked_files, is_ref, read_page, read_revision
+from gpurun.adapters.hub.listing import Entry, Listing, is_ref, read_page, read_revision
 from gpurun.adapters.hub.pauses import Pauses
 from gpurun.adapters.hub.prefetch import Prefetches, Wanted
 from gpurun.adapters.hub.refusals import Asked, is_start_of_commit
 from gpurun.adapters.hub.remembered import recall, remember
 from gpurun.adapters.hub.shelf import Shelf, touch
+from gpurun.adapters.hub.threads import finished
 from gpurun.adapters.hub.wire import HubWire, whole
-from gpurun.domain.errors import GpurunError, HubSilent, HubUnavailable, NothingIncluded, PinNotFound
+from gpurun.domain.errors import GpurunError, HubSilent, HubUnavailable, PinNotFound
 from gpurun.domain.ids import Revision
 from gpurun.domain.plan import HubKind, ModelFile, ModelPin, ModelSpec, hub_path
 from gpurun.ports.bytes import Preparation, SaidBefore
@@ -34,8 +35,6 @@ from gpurun.ports.clock import Clock
 
 _MAX_PAGES = 100
 _MAX_PAGE_BYTES = 16 * 1024 * 1024
-MAX_ENTRIES = 2 * MAX_FILES
-"""Files and folders that are held in memory before the list is found too long."""
 _PARALLEL = 8
 
 
@@ -86,7 +85,7 @@ class HuggingFaceHub:
         _check_id(spec.id)
         try:
             with anyio.fail_after(self._resolve_timeout_s):
-                entries = _selected(checked_files(await self._list(spec), spec.id), spec)
+                entries = await self._list(spec)
                 await self._probe(spec, entries)
                 small = await self._small_hashes(spec, [entry for entry in entries if entry.lfs is None])
         except TimeoutError as exc:
@@ -137,7 +136,7 @@ class HuggingFaceHub:
         """
         _check_id(pin.id)
         cache = self._cache(pin)
-        found = await asyncio.to_thread(self._open_cached, cache, file)
+        found = await finished(self._open_cached, cache, file)
         asked = self._asked(pin, file.path)
         stream = read(found, offset) if found is not None else self._downloads.stream(cache, asked, file, offset)
         async with contextlib.aclosing(stream):
@@ -147,13 +146,24 @@ class HuggingFaceHub:
     def _open_cached(self, cache: RepoCache, file: ModelFile) -> BinaryIO | None:
         """In a thread. What is removed from the cache meanwhile stays readable for who has it open."""
         path = cache.find(file.sha256, file.size)
+        if path is None:
+            return None
         try:
-            opened = None if path is None else path.open("rb")
-            if path is not None:
-                touch(path, self._clock.now())
+            opened = path.open("rb")
+            touch(path, self._clock.now())
         except FileNotFoundError:
             return None
+        except OSError as exc:
+            raise unreadable(cache.folder, exc) from exc
         return opened
+
+    async def signed_url(self, pin: ModelPin, file: ModelFile) -> SecretStr | None:
+        """Asks the hub with the bot's token, which goes nowhere else."""
+        _check_id(pin.id)
+        if await finished(self._cache(pin).find, file.sha256, file.size) is not None:
+            return None
+        url = await self._wire.store_url(self._asked(pin, file.path))
+        return None if url is None else SecretStr(str(url))
 
     async def prefetch(self, pins: Sequence[ModelPin], wait_s: float) -> Preparation:
         """Large files come in ranges over several connections. What came stays, however the call ends."""
@@ -190,19 +200,20 @@ class HuggingFaceHub:
 
     # --- the list
 
-    async def _list(self, spec: ModelSpec) -> list[Entry]:
-        """All pages. The address of the next one is ours with the hub's cursor: mirrors point to the original hub."""
+    async def _list(self, spec: ModelSpec) -> tuple[Entry, ...]:
+        """The wanted files of all pages.
+
+        The address of the next page is ours with the hub's cursor: mirrors point to the original hub.
+        """
         asked = self._asked(spec)
         url = self._wire.tree_url(asked)
-        entries: list[Entry] = []
+        listing = Listing(spec)
         for _ in range(_MAX_PAGES):
             async with self._wire.get(url, asked) as response:
-                entries += read_page(await whole(response, asked, max_bytes=_MAX_PAGE_BYTES))
+                listing.add(read_page(await whole(response, asked, max_bytes=_MAX_PAGE_BYTES)))
                 following = response.links.get("next", {}).get("url")
             if following is None:
-                return entries
-            if len(entries) > MAX_ENTRIES:
-                raise PinNotFound(f"{spec.id} has more than {MAX_ENTRIES} files and folders at that commit.")
+                return listing.files()
             url = url.copy_with(query=response.url.join(following).query)
         raise PinNotFound(f"{spec.id} has more than {_MAX_PAGES} pages of files at that commit.")
 
@@ -279,16 +290,6 @@ def _check_id(model_id: str) -> None:
         validate_repo_id(model_id)
     except HFValidationError as exc:
         raise PinNotFound(f"{model_id!r} is not the id of a model or data set (organisation/name).") from exc
-
-
-def _selected(entries: tuple[Entry, ...], spec: ModelSpec) -> tuple[Entry, ...]:
-    """Raises NothingIncluded."""
-    wanted = tuple(entry for entry in entries if spec.wants(entry.path))
-    if not wanted:
-        raise NothingIncluded(
-            f"`include` and `exclude` leave none of the {len(entries)} files of {spec.id}, such as {entries[0].path!r}."
-        )
-    return wanted
 
 
 def _pinned(entry: Entry, small: dict[str, str]) -> ModelFile:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, BinaryIO
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
-from gpurun.adapters.hub.cache import RepoCache
+from gpurun.adapters.hub.cache import RepoCache, unreadable
 from gpurun.adapters.hub.part import PIECE_BYTES, Part
 from gpurun.adapters.hub.refusals import Asked
+from gpurun.adapters.hub.threads import finished
 from gpurun.adapters.hub.wire import HubWire, pieces, whole
 from gpurun.domain.errors import HubUnavailable, PinNotFound
 from gpurun.domain.plan import ModelFile
 
 if TYPE_CHECKING:
     import httpx2
+
+T = TypeVar("T")
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _MAX_POINTER_BYTES = 1024
@@ -57,28 +60,33 @@ class Downloads:
         start = part.found if part is not None else 0
         if part is not None:
             left = part.pieces()
-            while piece := await asyncio.to_thread(next, left, b""):
+            while piece := await on_disk(asked, next, left, b""):
                 yield piece
         if start == file.size:
             return
         async with self._wire.get(self._wire.file_url(asked), asked, start=start) as response:
             async for piece in _exactly(response, asked, file, start):
                 if part is not None:
-                    await _save(part, piece, asked)
+                    await on_disk(asked, part.write, piece)
                 yield piece
 
 
 async def take_part(cache: RepoCache, file: ModelFile, asked: Asked) -> Part | None:
     """The unfinished file; None while somebody else has it."""
+    return await on_disk(asked, cache.part, file.sha256, file.size)
+
+
+async def on_disk(asked: Asked, act: Callable[..., T], *args: object) -> T:
+    """What it gives in a thread. Raises HubUnavailable when the disk refuses it."""
     try:
-        return await asyncio.to_thread(cache.part, file.sha256, file.size)
+        return await finished(act, *args)
     except OSError as exc:
         raise not_kept(asked, exc) from exc
 
 
 def not_kept(asked: Asked, exc: OSError) -> HubUnavailable:
     """The disk refuses it."""
-    return HubUnavailable(f"{asked}: the bot cannot keep it ({exc.strerror}).")
+    return HubUnavailable(f"{asked}: the bot cannot keep it ({exc.strerror or type(exc).__name__}).")
 
 
 def wrong_bytes(asked: Asked, file: ModelFile, sha256: str) -> PinNotFound:
@@ -87,13 +95,14 @@ def wrong_bytes(asked: Asked, file: ModelFile, sha256: str) -> PinNotFound:
 
 
 async def read(file: BinaryIO, offset: int) -> AsyncGenerator[bytes, None]:
-    """A file of the cache, which it closes."""
+    """A file of the cache, which it closes. Raises HubUnavailable when the disk refuses it."""
     try:
-        await asyncio.to_thread(file.seek, offset)
-        while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
-            yield piece
-    finally:
-        file.close()
+        with file:
+            await finished(file.seek, offset)
+            while piece := await finished(file.read, PIECE_BYTES):
+                yield piece
+    except OSError as exc:
+        raise unreadable(Path(file.name), exc) from exc
 
 
 async def _exactly(response: httpx2.Response, asked: Asked, file: ModelFile, start: int) -> AsyncGenerator[bytes, None]:
@@ -123,21 +132,14 @@ async def _refuse_pointer(response: httpx2.Response, asked: Asked) -> None:
         )
 
 
-async def _save(part: Part, piece: bytes, asked: Asked) -> None:
-    try:
-        await asyncio.to_thread(part.write, piece)
-    except OSError as exc:
-        raise not_kept(asked, exc) from exc
-
-
 async def _settle(cache: RepoCache, part: Part | None, asked: Asked, file: ModelFile, sha256: str) -> None:
     """Right bytes are kept, wrong ones are not."""
     if sha256 == file.sha256:
         if part is not None:
-            await asyncio.to_thread(cache.keep, part, sha256)
+            await on_disk(asked, cache.keep, part, sha256)
         return
     if part is not None:
-        await asyncio.to_thread(part.discard)
+        await on_disk(asked, part.discard)
         if part.found:
             # What the broken download left may be at fault, not the hub.
             raise HubUnavailable(f"{asked}: a continued download came out wrong; the next one starts from nothing.")

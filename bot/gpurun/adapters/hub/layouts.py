@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import anyio
 
-from gpurun.adapters.hub.cache import free_bytes
+from gpurun.adapters.hub.cache import free_bytes, unreadable
 from gpurun.adapters.hub.prefetch import Prefetches, Wanted
 from gpurun.adapters.hub.shelf import Limits, Shelf
 from gpurun.domain.errors import GpurunError, HubUnavailable
@@ -89,6 +89,8 @@ class Layouts:
                     return await self._prefetches.bring(wanted, math.inf)
                 except GpurunError as error:  # a value, so that one that nobody waits for any more is not unread
                     return error
+                except OSError as error:  # while making room
+                    return unreadable(self._shelf.folder, error)
             return await self._prefetches.how_far(wanted)
 
         return _Bringing(asyncio.create_task(bring()), scope)  # noqa: TID251 - it outlives the call, and `close` ends it

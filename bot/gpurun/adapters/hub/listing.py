@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import NoReturn
 
 import msgspec
 
-from gpurun.domain.errors import HubUnavailable, PinNotFound
+from gpurun.domain.errors import HubUnavailable, NothingIncluded, PinNotFound
 from gpurun.domain.folder import is_safe_path
 from gpurun.domain.ids import Revision
+from gpurun.domain.plan import ModelSpec
 
 MAX_FILES = 10_000
 MAX_SMALL_FILE_BYTES = 10 * 1024 * 1024
@@ -71,37 +73,69 @@ def is_ref(text: str) -> bool:
     return all(part and not part.startswith(".") and not part.endswith((".", ".lock")) for part in text.split("/"))
 
 
-def checked_files(entries: Iterable[Entry], model_id: str) -> tuple[Entry, ...]:
-    """The files, sorted by path. Raises PinNotFound for names and sizes that no run could use."""
-    files = sorted((entry for entry in entries if entry.type == "file"), key=lambda entry: entry.path)
-    if not files:
-        raise PinNotFound(f"{model_id} has no files at that commit.")
-    if len(files) > MAX_FILES:
-        raise PinNotFound(f"{model_id} has more than {MAX_FILES} files at that commit.")
-    for entry in files:
-        _check(entry, model_id)
-    if len({entry.path for entry in files}) != len(files):
-        raise PinNotFound(f"{model_id} lists a file twice at that commit.")
-    small_bytes = sum(entry.size for entry in files if entry.lfs is None)
-    if small_bytes > MAX_SMALL_TOTAL_BYTES:
-        raise PinNotFound(
-            f"{model_id} has {small_bytes >> 20} MiB outside of LFS, for which the hub gives no SHA-256; "
-            f"at most {MAX_SMALL_TOTAL_BYTES >> 20} MiB are hashed by the bot."
-        )
-    return tuple(files)
+class Listing:
+    """The files of one model that a job wants, page by page. All others are counted and held by nobody."""
 
+    def __init__(self, spec: ModelSpec) -> None:
+        self._spec = spec
+        self._n_files = 0
+        self._first = ""
+        self._wanted: list[Entry] = []
 
-def _check(entry: Entry, model_id: str) -> None:
-    if not is_safe_path(entry.path):
-        raise PinNotFound(f"{model_id} has a file named {entry.path!r}, which could leave its folder.")
-    if entry.lfs is not None:
-        right = re.fullmatch(r"[0-9a-f]{64}", entry.lfs.oid) and entry.lfs.size >= 0
-    else:
-        right = re.fullmatch(r"[0-9a-f]{40}", entry.oid) and entry.size >= 0
-    if not right:
-        raise PinNotFound(f"The hub gives no usable hash or size for {entry.path} of {model_id}.")
-    if entry.lfs is None and entry.size > MAX_SMALL_FILE_BYTES:
+    def add(self, page: Iterable[Entry]) -> None:
+        """Raises PinNotFound for a name that could lead elsewhere, and when more is wanted than a job can have."""
+        for entry in page:
+            if entry.type != "file":
+                continue
+            if not is_safe_path(entry.path):
+                raise PinNotFound(f"{self._spec.id} has a file named {entry.path!r}, which could leave its folder.")
+            self._n_files += 1
+            self._first = min(self._first or entry.path, entry.path)
+            if self._spec.wants(entry.path):
+                self._wanted.append(entry)
+        if len(self._wanted) > MAX_FILES:
+            self._refuse(f"more than {MAX_FILES:,} files that the job would get")
+
+    def files(self) -> tuple[Entry, ...]:
+        """Those that are wanted, sorted by path.
+
+        Raises: PinNotFound for hashes and sizes that no run could use, NothingIncluded.
+        """
+        if not self._n_files:
+            raise PinNotFound(f"{self._spec.id} has no files at that commit.")
+        if not self._wanted:
+            raise NothingIncluded(
+                f"`include` and `exclude` leave none of the {self._n_files} files of {self._spec.id}, such as "
+                f"{self._first!r}."
+            )
+        for entry in self._wanted:
+            self._check(entry)
+        if len({entry.path for entry in self._wanted}) != len(self._wanted):
+            raise PinNotFound(f"{self._spec.id} lists a file twice at that commit.")
+        small_bytes = sum(entry.size for entry in self._wanted if entry.lfs is None)
+        if small_bytes > MAX_SMALL_TOTAL_BYTES:
+            self._refuse(
+                f"{small_bytes >> 20} MiB outside of LFS, for which the hub gives no SHA-256; at most "
+                f"{MAX_SMALL_TOTAL_BYTES >> 20} MiB are hashed by the bot"
+            )
+        return tuple(sorted(self._wanted, key=lambda entry: entry.path))
+
+    def _check(self, entry: Entry) -> None:
+        if entry.lfs is not None:
+            right = re.fullmatch(r"[0-9a-f]{64}", entry.lfs.oid) and entry.lfs.size >= 0
+        else:
+            right = re.fullmatch(r"[0-9a-f]{40}", entry.oid) and entry.size >= 0
+        if not right:
+            raise PinNotFound(f"The hub gives no usable hash or size for {entry.path} of {self._spec.id}.")
+        if entry.lfs is None and entry.size > MAX_SMALL_FILE_BYTES:
+            self._refuse(
+                f"{entry.path} with {entry.size >> 20} MiB, which is not in LFS, so that the hub gives no SHA-256 for "
+                f"it; at most {MAX_SMALL_FILE_BYTES >> 20} MiB are hashed by the bot"
+            )
+
+    def _refuse(self, has: str) -> NoReturn:
         raise PinNotFound(
-            f"{entry.path} of {model_id} has {entry.size >> 20} MiB and is not in LFS, so the hub gives no SHA-256 for "
-            f"it; at most {MAX_SMALL_FILE_BYTES >> 20} MiB are hashed by the bot."
+            f"{self._spec.id} has {has}.",
+            hint="Take only what the job needs with `include` or `exclude`, and write the 40-digit commit as "
+            "`revision`: a lock always lists all files.",
         )

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import anyio
 
 from gpurun.adapters.hub.cache import RepoCache, require_room
-from gpurun.adapters.hub.download import Downloads, not_kept, take_part, wrong_bytes
+from gpurun.adapters.hub.download import Downloads, not_kept, on_disk, take_part, wrong_bytes
 from gpurun.adapters.hub.part import RANGE_BYTES, Part
 from gpurun.adapters.hub.ranges import CONNECTIONS, NoRanges, NotWritten, Ranges
 from gpurun.adapters.hub.refusals import Asked
 from gpurun.adapters.hub.wire import HubWire
-from gpurun.domain.errors import GpurunError
+from gpurun.domain.errors import GpurunError, HubUnavailable
 from gpurun.domain.plan import ModelFile
 from gpurun.ports.bytes import Preparation
 from gpurun.ports.clock import Clock
@@ -56,20 +56,21 @@ class Prefetches:
 
     async def bring(self, wanted: Sequence[Wanted], wait_s: float) -> Preparation:
         """As far as it goes in that time."""
-        missing: list[Wanted] = list({(one.cache.folder, one.file.sha256): one for one in wanted}.values())
+        missing = _distinct(wanted)
+        bytes_total = sum(one.file.size for one in missing)
         with anyio.move_on_after(wait_s):
             missing = await _not_there(missing)
             await asyncio.to_thread(_require_room_for, missing)
             await self._bring_all(missing)
         return Preparation(
-            bytes_total=sum(one.file.size for one in wanted),
+            bytes_total=bytes_total,
             bytes_missing=await asyncio.to_thread(_missing_bytes, missing),
             files_missing=len(missing),
         )
 
     async def how_far(self, wanted: Sequence[Wanted]) -> Preparation:
         """As far as lengths on the disk tell. Asks nobody and hashes nothing, so that no file counts as verified."""
-        distinct = list({(one.cache.folder, one.file.sha256): one for one in wanted}.values())
+        distinct = _distinct(wanted)
         return Preparation(
             bytes_total=sum(one.file.size for one in distinct),
             bytes_missing=await asyncio.to_thread(_missing_bytes, distinct),
@@ -123,22 +124,20 @@ class Prefetches:
     async def _by_ranges(self, url: httpx2.URL, one: Wanted, part: Part) -> str:
         if self._connections is None:
             self._connections = anyio.CapacityLimiter(CONNECTIONS)
+        await on_disk(one.asked, part.by_ranges)
         try:
-            await asyncio.to_thread(part.by_ranges)
             ranges = Ranges(url, part, one.file.size, idle_timeout_s=self._idle_timeout_s)
             return await ranges.fetch(self._connections)
         except NotWritten as exc:
             raise not_kept(one.asked, exc.cause) from exc
-        except OSError as exc:
-            raise not_kept(one.asked, exc) from exc
 
     async def _settle(self, one: Wanted, part: Part, sha256: str) -> None:
         """Right bytes are kept, wrong ones are not, and fetched once more."""
         if sha256 == one.file.sha256:
-            await asyncio.to_thread(one.cache.keep, part, sha256)
+            await on_disk(one.asked, one.cache.keep, part, sha256)
             del self._wrong[sha256]
             return
-        await asyncio.to_thread(part.discard)
+        await on_disk(one.asked, part.discard)
         if part.found_all:
             return  # what the broken download left may be at fault, not the hub
         self._wrong[one.file.sha256] += 1
@@ -147,18 +146,30 @@ class Prefetches:
             raise wrong_bytes(one.asked, one.file, sha256)
 
 
+def _distinct(wanted: Iterable[Wanted]) -> list[Wanted]:
+    """Each file once, in the order of its first."""
+    return list({(one.cache.folder, one.file.sha256): one for one in wanted}.values())
+
+
 async def _not_there(wanted: Sequence[Wanted]) -> list[Wanted]:
-    """In the same order. Several are hashed at a time: one hash keeps one core busy."""
+    """In the same order. Several are hashed at a time: one hash keeps one core busy. Raises the first error."""
     found: dict[int, bool] = {}
+    failed: list[GpurunError] = []
     limit = anyio.CapacityLimiter(_FILES)
 
     async def look(number: int, one: Wanted) -> None:
         async with limit:
-            found[number] = await _is_there(one)
+            try:
+                found[number] = await _is_there(one)
+            except GpurunError as error:
+                failed.append(error)
+                tasks.cancel_scope.cancel()
 
     async with anyio.create_task_group() as tasks:
         for number, one in enumerate(wanted):
             tasks.start_soon(look, number, one)
+    if failed:
+        raise failed[0]
     return [one for number, one in enumerate(wanted) if not found[number]]
 
 
@@ -171,8 +182,11 @@ def _require_room_for(missing: Iterable[Wanted]) -> None:
     for one in missing:
         by_folder[one.cache.folder.parent] += one.cache.missing_bytes(one.file.sha256, one.file.size)
     for folder, n_bytes in by_folder.items():
-        folder.mkdir(parents=True, exist_ok=True)
-        require_room(folder, n_bytes)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            require_room(folder, n_bytes)
+        except OSError as exc:
+            raise HubUnavailable(f"The bot cannot write to {folder} ({exc.strerror}).") from exc
 
 
 def _missing_bytes(missing: Iterable[Wanted]) -> int:

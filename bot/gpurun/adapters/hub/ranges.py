@@ -7,6 +7,7 @@ same buffer again and again, with the lock of the interpreter let go, is not.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import http.client
 import re
@@ -99,7 +100,8 @@ class Ranges:
         self._stopped.set()
         for one in tuple(self._sockets.values()):
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                # That of TLS forgets its keys, and a thread would read what is still encrypted.
+                socket.socket.shutdown(one, socket.SHUT_RDWR)
 
     # --- in threads
 
@@ -124,7 +126,7 @@ class Ranges:
             try:
                 connection = connection or self._connect()
                 self._read(connection, span, buffer)
-            except (OSError, http.client.HTTPException) as error:
+            except (OSError, http.client.HTTPException, UnicodeError) as error:  # the last: of a host's name
                 self._forget(connection)
                 connection = None
                 if self._stopped.is_set():
@@ -177,6 +179,8 @@ class Ranges:
             if self._stopped.is_set():
                 raise _Stopped
             n_bytes = response.readinto(buffer[: span.stop - span.at])
+            if self._stopped.is_set():
+                raise _Stopped
             if not n_bytes:
                 raise ConnectionError("it ended early")
             try:
@@ -188,6 +192,12 @@ class Ranges:
 
     def _hash(self) -> str:
         """Of the whole, behind the threads that bring it; what it reads is still in memory."""
+        try:
+            return self._hash_of_file()
+        except OSError as error:
+            raise NotWritten(error) from error
+
+    def _hash_of_file(self) -> str:
         digest = hashlib.sha256()
         buffer = memoryview(bytearray(PIECE_BYTES))
         at = 0
@@ -196,6 +206,8 @@ class Ranges:
                 end = self._part.wait_beyond(at, _LOOK_AGAIN_S)
                 while at < end and not self._stopped.is_set():
                     n_bytes = file.readinto(buffer[: end - at])
+                    if not n_bytes:
+                        raise OSError(errno.EIO, "it became shorter")
                     digest.update(buffer[:n_bytes])
                     at += n_bytes
         return digest.hexdigest()

@@ -75,11 +75,23 @@ async def raise_for(response: httpx2.Response, asked: Asked) -> None:
     from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]  # re-exported without __all__
 
     if 0 < int(response.headers.get("content-length") or 0) <= _MAX_ERROR_BYTES:
-        await response.aread()
+        await _read(response, asked)
     try:
         hf_raise_for_status(response)
     except HfHubHTTPError as exc:
         raise _told_apart(exc, asked) from exc
+
+
+async def _read(response: httpx2.Response, asked: Asked) -> None:
+    """What the hub says of a refusal, which may break off."""
+    import httpx2
+
+    try:
+        await response.aread()
+    except httpx2.RequestError as exc:
+        raise HubUnavailable(
+            f"The hub answered {response.status_code} for {asked}, and the connection broke ({type(exc).__name__})."
+        ) from exc
 
 
 def _elsewhere(response: httpx2.Response, asked: Asked) -> PinNotFound | HubUnavailable:

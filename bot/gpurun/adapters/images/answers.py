@@ -79,6 +79,7 @@ def _retry_after(answer: httpx.Response) -> float | None:
         return min(float(text), RETRY_AFTER_MAX_S)
     try:
         until, now = (email.utils.parsedate_to_datetime(one) for one in (text, answer.headers.get("Date", "")))
+        wait_s = (until - now).total_seconds()  # one with a zone, one without: TypeError
     except (ValueError, TypeError, OverflowError):
         return None
-    return min(max(0.0, (until - now).total_seconds()), RETRY_AFTER_MAX_S)
+    return min(max(0.0, wait_s), RETRY_AFTER_MAX_S)

@@ -22,11 +22,16 @@ from gpurun.domain.forge import Extra, RepoFile, RepoRef
 from gpurun.domain.ids import BranchName, CommitSha, RepoName, TreeSha
 from gpurun.domain.plan import SetupInput
 from gpurun.domain.quantity import quoted
-from gpurun.domain.repository import MAX_TEXT_BYTES, Listed, RepoFacts, names_of_variables, nearest, worth_reading
+from gpurun.domain.repository import (
+    DOTENV,
+    MAX_TEXT_BYTES,
+    Listed,
+    RepoFacts,
+    names_of_variables,
+    nearest,
+    worth_reading,
+)
 from gpurun.domain.source import Fetched, Gitlink, GitTag, require_module_name
-
-ENV_FILE = ".env"
-"""At the top of a checkout: values of secrets, for `gpurun run`."""
 
 _TIMEOUT_S = 25.0
 _ADD_TIMEOUT_S = 120.0
@@ -169,7 +174,7 @@ class Checkout:
         texts = await asyncio.to_thread(
             lambda: {one.path: text for one in worth_reading(there) if (text := _read(below / one.path, one.size))}
         )
-        dotenv = names_of_variables(await asyncio.to_thread(_read, top / ENV_FILE, MAX_TEXT_BYTES))
+        dotenv = names_of_variables(await asyncio.to_thread(_read, top / DOTENV, MAX_TEXT_BYTES))
         return RepoFacts(paths=tuple(one.path for one in there), texts=texts, is_cut=is_cut, dotenv=dotenv)
 
     async def ignores(self, path: str) -> bool:
@@ -207,7 +212,7 @@ class Checkout:
 
     def _private_names(self, top: Path) -> frozenset[str]:
         """Relative to the top."""
-        names = {ENV_FILE}
+        names = {DOTENV}
         if self._private is not None:
             with contextlib.suppress(ValueError):  # it lies outside
                 names.add(str(self._private.resolve().relative_to(top.resolve())))

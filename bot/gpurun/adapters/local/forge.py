@@ -103,7 +103,7 @@ class LocalForge:
 
     async def submodule_source(self, repo: RepoRef, link: Gitlink, *, reader: str) -> GitSource:
         """Its own folder in the checkout; nothing is asked of a network."""
-        return GitSource(url=str(await self._checkout.submodule(link)))
+        return GitSource(url=str(await self._checkout.submodule(link)), is_proved=True)
 
     async def comment(self, repo: RepoRef, comment_id: int) -> Comment:
         raise _nobody()

@@ -24,6 +24,7 @@ from gpurun.domain.forge import Extra, GitSource
 from gpurun.domain.ids import CommitSha, RepoName
 from gpurun.domain.quantity import quoted
 from ops.local_services import free_port
+from tests.fakes.lfs import pointer_of
 
 REPO = RepoName("acme/train")
 NOWHERE = CommitSha("1" * 40)
@@ -518,7 +519,7 @@ def hash_object(kind: bytes, data: bytes) -> bytes:
 
 # what a commit points to and does not hold
 
-POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize 12345\n" % (b"4d" * 32)
+POINTER = pointer_of("4d" * 32, 12345)
 LFS = b"*.bin filter=lfs diff=lfs merge=lfs -text\n"
 
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import subprocess
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from gpurun.adapters.git import GitPast, history
+from gpurun.adapters.git import GitPast, history, process
+from gpurun.adapters.git.history import nearest_tags
+from gpurun.adapters.git.turns import only_writer
+from gpurun.domain.errors import SourceUnavailable
 from gpurun.domain.forge import Extra
-from gpurun.domain.source import ModuleUrl, Submodule
+from gpurun.domain.ids import CommitSha
+from gpurun.domain.source import GitTag, ModuleUrl, Submodule
 from gpurun_agent.spec import Spec
 from gpurun_agent.surroundings import Surroundings
 from gpurun_agent.tar import Unpacking
@@ -28,10 +35,21 @@ def past(tmp_path):
     return GitPast(tmp_path / "mirrors")
 
 
+@pytest.fixture
+def asked(monkeypatch) -> list[str]:
+    """The commands that git got in mirrors."""
+    asked: list[str] = []
+
+    async def run_git(*argv: str, **how: Any) -> process.Ended:
+        asked.append(argv[argv.index("--literal-pathspecs") + 1] if "--literal-pathspecs" in argv else argv[0])
+        return await process.run_git(*argv, **how)
+
+    monkeypatch.setattr("gpurun.adapters.git.mirrors.run_git", run_git)
+    return asked
+
+
 async def work_folder(past: GitPast, origin: Origin, folder: Path, **skip) -> Path:
     """As the agent makes it."""
-    from gpurun.domain.ids import CommitSha
-
     sha = CommitSha(origin.git("rev-parse", "HEAD"))
     await past.fetch(origin.source, REPO, sha, skip=list(Extra))
     tags = await past.fetch_history(origin.source, REPO, sha)
@@ -117,6 +135,46 @@ async def test_tags_of_other_branches_stay_away_and_moved_ones_are_seen(origin, 
     assert git(await work_folder(past, origin, tmp_path / "later"), "describe") == "again"
 
 
+async def test_a_lock_file_of_a_killed_process_blocks_no_tag(origin, past, tmp_path):
+    origin.commit({"a": b"1"})
+    await work_folder(past, origin, tmp_path / "work")
+    origin.git("tag", "-a", "-m", "x", "v1")
+    left = tmp_path / f"mirrors/.history/acme/train.git/refs/gpurun-tags/{origin.git('rev-parse', 'v1')}.lock"
+    left.parent.mkdir(parents=True)
+    left.touch()
+    assert git(await work_folder(past, origin, tmp_path / "later"), "describe") == "v1"
+
+
+async def test_a_tag_whose_name_was_cut_off_is_none(origin, past, tmp_path, monkeypatch):
+    sha = origin.commit({"a": b"1"})
+    origin.git("tag", "v1.0")
+    origin.git("tag", "v1.10")
+    whole = len(f"{sha}\trefs/tags/v1.0\n") + len(f"{sha}\trefs/tags/v1.1")
+    monkeypatch.setattr("gpurun.adapters.git.past.MAX_LISTED_TAGS_BYTES", whole)
+    assert git(await work_folder(past, origin, tmp_path / "work"), "tag") == "v1.0"
+    monkeypatch.setattr("gpurun.adapters.git.past.MAX_LISTED_TAGS_BYTES", whole + 2)
+    assert git(await work_folder(past, origin, tmp_path / "later"), "tag").split() == ["v1.0", "v1.10"]
+
+
+def test_a_line_end_of_unicode_does_not_end_the_name_of_a_tag():
+    assert nearest_tags(f"{'1' * 40}\trefs/tags/v1\u2028x\n".encode(), ["1" * 40]) == ()
+
+
+async def test_all_tags_come_at_once(origin, past, tmp_path, asked):
+    sha = origin.commit({"a": b"1"})
+    await past.fetch(origin.source, REPO, sha)
+    await past.fetch_history(origin.source, REPO, sha)
+    for number in range(5):
+        origin.git("tag", "-a", "-m", "x", f"v{number}")
+    asked.clear()
+    tags = await past.fetch_history(origin.source, REPO, sha)
+    assert [tag.name for tag in tags] == ["v0", "v1", "v2", "v3", "v4"]
+    assert asked.count("fetch") == 1
+    assert git(await work_folder(past, origin, tmp_path / "work"), "tag", "--points-at", sha).split() == [
+        "v0", "v1", "v2", "v3", "v4"]  # fmt: skip
+    assert asked.count("fetch") == 1
+
+
 async def test_a_long_history_is_cut_and_merges_count(origin, past, tmp_path, monkeypatch):
     for number in range(6):
         origin.commit({"a": b"%d" % number})
@@ -142,8 +200,6 @@ async def test_submodules_and_lfs_files_are_no_changes(origin, past, tmp_path):
     origin.commit({".gitattributes": LFS, "w.bin": POINTER, ".gitmodules": modules})
     origin.git("update-index", "--add", "--cacheinfo", f"160000,{lib_sha},l")
     origin.git("commit", "-q", "-m", "submodule")
-    from gpurun.domain.ids import CommitSha
-
     sha = CommitSha(origin.git("rev-parse", "HEAD"))
     await past.fetch(origin.source, REPO, sha, get=list(Extra))
     await past.fetch(lib.source, ModuleUrl(lib.source.url), lib_sha)
@@ -157,3 +213,79 @@ async def test_submodules_and_lfs_files_are_no_changes(origin, past, tmp_path):
     await unpack(past.git_folder(REPO, sha, tags, lfs=True), work / ".git")
     assert (work / "l/x").read_bytes() == b"1"
     assert git(work, "status", "--porcelain") == ""
+
+
+# --- made once
+
+
+async def fetched(past: GitPast, origin: Origin, files: dict[str, bytes]) -> tuple[CommitSha, tuple[GitTag, ...]]:
+    sha = origin.commit(files)
+    await past.fetch(origin.source, REPO, sha, skip=list(Extra))
+    return sha, await past.fetch_history(origin.source, REPO, sha)
+
+
+async def whole(stream: AsyncIterator[bytes]) -> bytes:
+    return b"".join([piece async for piece in stream])
+
+
+async def test_a_git_folder_is_made_once_for_all_who_ask(origin, past, tmp_path, asked):
+    sha, tags = await fetched(past, origin, {"a": b"1"})
+    first, second = await asyncio.gather(*(whole(past.git_folder(REPO, sha, tags)) for _ in range(2)))
+    assert first == second
+    assert asked.count("pack-objects") == 1
+    asked.clear()
+    assert await whole(past.git_folder(REPO, sha, tags)) == first
+    assert await whole(GitPast(tmp_path / "mirrors").git_folder(REPO, sha, tags)) == first  # a new process
+    assert asked == []
+    with_tag = (GitTag(name="v1", object=sha, commit=sha),)
+    for other in (past.git_folder(REPO, sha, with_tag), past.git_folder(REPO, sha, tags, lfs=True)):
+        assert await whole(other)
+        assert asked.count("pack-objects") == 1
+        asked.clear()
+
+
+async def test_only_the_newest_git_folders_are_kept(origin, past, tmp_path, asked):
+    (first, tags), *others = [await fetched(past, origin, {"a": b"%d" % number}) for number in range(4)]
+    reading = past.git_folder(REPO, first, tags)
+    begun = await anext(reading)
+    for sha, tags in others:
+        await whole(past.git_folder(REPO, sha, tags))
+    assert len(list((tmp_path / "mirrors/.folders/acme/train.git").iterdir())) == 2
+    again = await whole(past.git_folder(REPO, first, tags))
+    assert begun + await whole(reading) == again  # also who was reading when it went
+
+
+async def test_what_a_killed_process_left_of_a_git_folder_goes(origin, past, tmp_path):
+    sha, tags = await fetched(past, origin, {"a": b"1"})
+    kept = tmp_path / "mirrors/.folders/acme/train.git"
+    (kept / "tmpleft/work/objects").mkdir(parents=True)
+    (kept / "tmpleft/tar").write_bytes(b"half")
+    await whole(past.git_folder(REPO, sha, tags))
+    assert [path.suffix for path in kept.iterdir()] == [".tar"]
+
+
+async def test_another_process_that_makes_a_git_folder_means_come_back_soon(origin, past, tmp_path):
+    sha, tags = await fetched(past, origin, {"a": b"1"})
+    with only_writer(tmp_path / "mirrors/.folders/acme/train.git"), pytest.raises(SourceUnavailable) as caught:
+        await whole(past.git_folder(REPO, sha, tags))
+    assert caught.value.retry_after_s == 2.0
+    assert await whole(past.git_folder(REPO, sha, tags))
+
+
+async def test_a_git_folder_that_is_too_large_or_takes_too_long_leaves_nothing(origin, past, tmp_path, monkeypatch):
+    sha, tags = await fetched(past, origin, {"a": os.urandom(100_000)})
+    monkeypatch.setattr("gpurun.adapters.git.past.MAX_ARCHIVE_BYTES", 100_000)
+    with pytest.raises(SourceUnavailable, match="larger than was counted"):
+        await whole(past.git_folder(REPO, sha, tags))
+    with pytest.raises(SourceUnavailable, match="took longer than 0 s"):
+        await whole(GitPast(tmp_path / "mirrors", fetch_timeout_s=0).git_folder(REPO, sha, tags))
+    assert list((tmp_path / "mirrors/.folders/acme/train.git").iterdir()) == []
+
+
+async def test_nothing_is_compressed_for_one_use(origin, past, tmp_path):
+    sha, tags = await fetched(past, origin, {"zeros": bytes(1_000_000)})
+    bare = tmp_path / "mirrors/acme/train.git"
+    [pack] = bare.glob("objects/pack/*.pack")  # from which git copies what is compressed already
+    loose = pack.rename(tmp_path / "moved.pack").read_bytes()
+    subprocess.run(["git", "-C", str(bare), "unpack-objects", "-q"], input=loose, check=True)
+    assert len(await whole(past.git_folder(REPO, sha, tags))) > 1_000_000

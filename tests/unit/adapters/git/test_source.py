@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from gpurun.adapters.git import GitMirrors
 from gpurun.adapters.git.archive import Members, file_head
 from gpurun.adapters.github import GitHubForge
 from gpurun.domain.errors import PinNotFound, SourceUnavailable
-from gpurun.domain.forge import Extra
+from gpurun.domain.forge import Extra, GitSource
 from gpurun.domain.ids import CommitSha
 from gpurun.domain.run import Pins
 from gpurun.domain.source import Gitlink, ModuleUrl, Submodule
@@ -59,7 +60,7 @@ class Place:
                 case FetchSubmodule(link):
                     source = await self.forge.submodule_source(repo.ref, link, reader=reader)
                     url = ModuleUrl(source.url)
-                    found = await self.mirrors.fetch(source, url, link.commit, skip=skip, get=get)
+                    found = await self.mirrors.fetch(source, url, link.commit, skip=skip, get=get, at=link.path)
                     pins = with_submodule(pins, link, source.url, found)
                 case FetchLfs(None):
                     source = await self.forge.git_source(repo.ref)
@@ -78,7 +79,7 @@ class Place:
         modules = [Submodule(path=one.path, url=one.source, commit=one.commit) for one in pins.links]
         stream = self.mirrors.archive(repo.ref.name, sha, submodules=modules, lfs=pins.lfs)
         tar = b"".join([piece async for piece in stream])
-        assert len(tar) <= pins.source_bytes + 64 * 1024
+        assert len(tar) <= pins.source_bytes + 12 * 1024  # its ends
         unpacking = Unpacking(io.BytesIO(tar), str(folder))
         for _ in unpacking:
             pass
@@ -127,6 +128,21 @@ async def test_b108_submodules_and_theirs_lie_in_their_places(place):
     assert not pins.lfs
 
 
+async def test_b108_long_names_below_the_folder_of_a_submodule_are_counted(place):
+    lib, app = place.github.create_repo("acme/lib"), place.github.create_repo("acme/app")
+    names = [f"{'n' * 60}{number}" for number in range(40)]
+    lib_files = {
+        ".gitattributes": LFS,
+        **dict.fromkeys(names, "x"),
+        **{f"{name}.bin": keep(lib, b"") for name in names},
+    }
+    link = Link(place.commit(lib, lib_files, parent=False))
+    files = {".gitmodules": modules(("v" * 160, f"{place.github.git_url}/acme/lib")), "v" * 160: link}
+    sha = place.commit(app, files, parent=False)
+    pins = await place.pins(app, sha)
+    assert len(await place.unpacked(app, sha, pins)) == 82  # and what its archive has is no more than was counted
+
+
 async def test_a_submodule_is_fetched_once_and_asked_for_each_time(place):
     lib, app = (place.github.create_repo(f"acme/{name}", private=True) for name in ("lib", "app"))
     lib_sha = place.commit(lib, {"x": "1"}, parent=False)
@@ -150,6 +166,66 @@ async def test_a_private_submodule_where_the_app_is_not_or_of_somebody_else_is_r
         sha = place.commit(app, {".gitmodules": modules(("lib", url)), "lib": link}, parent=False)
         with pytest.raises(PinNotFound, match=f"{name}.git is not there, or not open to this App"):
             await place.pins(app, sha)
+
+
+CLOSED = r"submodule http\S*/acme/secret.git is not there, or not open to this App"
+
+
+def secret_in(place: Place, *apps: Repo, private: bool = True) -> tuple[Repo, list[CommitSha]]:
+    """`acme/secret` with an LFS file, and a commit of each that has it as a submodule."""
+    secret = place.github.create_repo("acme/secret", private=private)
+    link = Link(place.commit(secret, {".gitattributes": LFS, "w.bin": keep(secret, b"weights")}, parent=False))
+    files = {".gitmodules": modules(("lib", f"{place.github.git_url}/acme/secret")), "lib": link}
+    return secret, [place.commit(app, files, parent=False) for app in apps]
+
+
+async def test_what_one_organisation_fetched_is_not_given_to_another_one(place):
+    app, theirs = place.github.create_repo("acme/app"), place.github.create_repo("other/app")
+    secret, (sha, their_sha) = secret_in(place, app, theirs)
+    secret.grant("alice", "read")
+    assert (await place.unpacked(app, sha, await place.pins(app, sha)))["lib/w.bin"] == b"weights"
+    with pytest.raises(PinNotFound, match=CLOSED):
+        await place.pins(theirs, their_sha)
+    with pytest.raises(PinNotFound, match=CLOSED):  # who has the right starts it: the repository has none
+        await place.pins(theirs, their_sha, get=[Extra.SUBMODULES], skip=[Extra.LFS])
+    (link,) = (await place.pins(app, sha)).links
+    source = await place.forge.submodule_source(theirs.ref, link, reader="alice")
+    with pytest.raises(PinNotFound, match=r"none such as 'w.bin' \(it answered 404\)"):
+        await place.mirrors.fetch_lfs(source, ModuleUrl(link.source), link.commit)
+
+
+async def test_a_submodule_where_the_app_was_removed_is_refused_although_it_was_fetched(place):
+    app = place.github.create_repo("acme/app")
+    secret, (sha,) = secret_in(place, app)
+    secret.grant("alice", "read")
+    await place.pins(app, sha)
+    place.github.installations[app.installation_id].repos.discard("acme/secret")
+    with pytest.raises(PinNotFound, match=CLOSED):
+        await place.pins(app, sha)
+
+
+async def test_a_submodule_that_became_private_is_refused_although_it_was_fetched(place):
+    theirs = place.github.create_repo("other/app")
+    secret, (sha,) = secret_in(place, theirs, private=False)
+    for _ in range(2):  # also from the mirror
+        assert (await place.unpacked(theirs, sha, await place.pins(theirs, sha)))["lib/w.bin"] == b"weights"
+    secret.private = True
+    with pytest.raises(PinNotFound, match=CLOSED):
+        await place.pins(theirs, sha)
+
+
+async def test_a_fetched_submodule_without_a_proof_waits_for_a_host_that_does_not_answer(place):
+    theirs = place.github.create_repo("other/app")
+    _, (sha,) = secret_in(place, theirs, private=False)
+    (link,) = (await place.pins(theirs, sha)).links
+    url = ModuleUrl(link.source)
+    gone = GitSource(url="http://127.0.0.1:1/acme/secret.git")
+    with pytest.raises(SourceUnavailable, match=r"acme/secret.git cannot be fetched"):
+        await place.mirrors.fetch(gone, url, link.commit, get=BOTH)
+    with pytest.raises(SourceUnavailable, match="does not answer for git LFS"):
+        await place.mirrors.fetch_lfs(gone, url, link.commit)
+    assert (await place.mirrors.fetch(replace(gone, is_proved=True), url, link.commit, get=BOTH)).n_lfs == 1
+    await place.mirrors.fetch_lfs(replace(gone, is_proved=True), url, link.commit)
 
 
 async def test_a_public_submodule_of_somebody_else_is_fetched(place):
@@ -307,6 +383,18 @@ async def test_another_process_at_the_same_content_means_come_back_soon(place, t
             await place.pins(app, sha)
     assert caught.value.retry_after_s == 2.0
     await place.pins(app, sha)
+
+
+async def test_a_disk_that_keeps_no_content_means_try_again(place, tmp_path):
+    app = place.github.create_repo("acme/app")
+    sha = place.commit(app, {".gitattributes": LFS, "a.bin": keep(app, b"x")}, parent=False)
+    await place.pins(app, sha, get=[], skip=BOTH)
+    blocked = tmp_path / "mirrors/acme/app.git/gpurun-lfs"
+    blocked.write_text("no folder")
+    with pytest.raises(SourceUnavailable, match=r"content of 'a.bin' cannot be kept: (File exists|Not a directory)"):
+        await place.pins(app, sha)
+    blocked.unlink()
+    assert (await place.unpacked(app, sha, await place.pins(app, sha)))["a.bin"] == b"x"
 
 
 async def test_a_pointer_that_cannot_be_read_is_refused(place):

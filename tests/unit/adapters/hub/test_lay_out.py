@@ -155,7 +155,8 @@ async def test_what_nobody_asks_for_any_more_stops(fake, make_hub, add_pin, monk
     fake.stall(ID, "model.safetensors", after=1000)
     with monkeypatch.context() as hasty:
         hasty.setattr(layouts, "FORGOTTEN_S", 0.2)
-        await hub.lay_out([pin], user=USER, until=UNTIL, wait_s=0.0)
+        while not downloads(fake):
+            await hub.lay_out([pin], user=USER, until=UNTIL, wait_s=0.0)
     fake.models[ID].stalled_at.clear()
     assert (await other.lay_out([pin], user=OTHER, until=UNTIL, wait_s=WAIT_S)).ready  # nobody holds the part
     assert not (await hub.lay_out([pin], user=USER, until=UNTIL, wait_s=WAIT_S)).ready

@@ -9,6 +9,7 @@ import logging
 import os
 from dataclasses import replace
 
+import httpx
 import pytest
 
 from gpurun.adapters.hub import cache as cache_module
@@ -94,6 +95,38 @@ async def test_signed_addresses_are_not_logged(fake, make_hub, revision, caplog)
         assert await read(hub, revision) == DATA
     ours = [record.getMessage() for record in caplog.records if not record.name.startswith("uvicorn")]
     assert not [message for message in ours if "Signature" in message]
+
+
+# --- passing on an address instead of bytes
+
+
+async def address(hub, revision, file=FILE):
+    url = await hub.signed_url(pinned(revision, file), file)
+    return None if url is None else url.get_secret_value()
+
+
+async def test_whoever_has_the_address_of_a_large_file_gets_it_without_a_token(fake, make_hub):
+    revision = Revision(fake.add_model(ID, {NAME: DATA}, private=True))
+    fake.add_token(TOKEN, ID)
+    url = await address(make_hub(TOKEN), revision)
+    assert TOKEN not in url
+    assert httpx.get(url).content == DATA
+
+
+async def test_there_is_none_for_what_the_hub_gives_itself_and_for_what_is_cached(fake, hub, revision):
+    small = ModelFile(path="config.json", size=2, sha256=hashlib.sha256(b"{}").hexdigest(), etag="")
+    assert await address(hub, revision, small) is None
+    assert await address(hub, revision) is not None
+    await read(hub, revision)
+    fake.requests.clear()
+    assert await address(hub, revision) is None
+    assert fake.requests == []
+
+
+async def test_there_is_none_for_a_gated_file_without_access(fake, make_hub):
+    revision = Revision(fake.add_model(ID, {NAME: DATA}, gated="manual"))
+    with pytest.raises(PinNotFound, match="gated"):
+        await address(make_hub(), revision)
 
 
 # --- wrong bytes

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
+import struct
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import anyio
 import pytest
 
 from gpurun.adapters.clock import SystemClock
@@ -21,7 +22,7 @@ from gpurun.adapters.hub import ranges as ranges_module
 from gpurun.domain.errors import HubUnavailable, PinNotFound
 from gpurun.domain.ids import Revision
 from gpurun.domain.plan import ModelPin, ModelSpec
-from tests.fakes.hub.state import pointer_of
+from tests.fakes.lfs import pointer_of
 
 ID = "acme/tiny"
 NAME = "weights.safetensors"
@@ -38,9 +39,51 @@ def small_ranges(monkeypatch):
     monkeypatch.setattr(ranges_module, "PIECE_BYTES", 10_000)
 
 
+class NotedClock(SystemClock):
+    """Short sleeps, counted: nobody sleeps here but who waits for somebody else's download."""
+
+    def __init__(self):
+        self.n_sleeps = 0
+
+    async def sleep(self, seconds):
+        self.n_sleeps += 1
+        await super().sleep(min(seconds, 0.01))
+
+
 @pytest.fixture
 def clock():
-    return SystemClock()
+    return NotedClock()
+
+
+async def until(reached):
+    with anyio.fail_after(WAIT_S):
+        while not reached():
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def prefetch_until(monkeypatch):
+    """`prefetch_until(hub, pin, reached)`: its time is over once that holds, however slow the machine is."""
+    real = anyio.move_on_after
+
+    async def prefetch(hub, pin, reached):
+        scopes = []
+
+        def noted(delay_s):
+            scopes.append(real(delay_s))
+            return scopes[-1]
+
+        async def end():
+            await until(reached)
+            scopes[0].cancel()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(anyio, "move_on_after", noted)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(end)
+                return await hub.prefetch([pin], 10 * WAIT_S)
+
+    return prefetch
 
 
 @pytest.fixture
@@ -62,6 +105,21 @@ def weights(pin, folder) -> Path:
     return folder / next(file.sha256 for file in pin.files if file.path == NAME)
 
 
+@pytest.fixture
+async def without_small_files(make_hub, pin):
+    """The others are there before."""
+    others = tuple(file for file in pin.files if file.path != NAME)
+    assert (await make_hub().prefetch([replace(pin, files=others)], WAIT_S)).ready
+
+
+def all_stall_at(weights, n_bytes):
+    """Whether each connection has brought so much of its range."""
+    counts = weights.with_name(f"{weights.name}.part.ranges")
+    packed = counts.read_bytes() if counts.exists() else b""
+    found = [count for (count,) in struct.iter_unpack("<Q", packed) if count]
+    return found == [n_bytes] * ranges_module.CONNECTIONS
+
+
 def ranges(fake) -> list[str | None]:
     return [request.range for request in fake.seen(f"/repos/{ID}") if request.path.endswith(NAME)]
 
@@ -76,6 +134,17 @@ async def test_all_files_are_there_and_reading_them_asks_nobody(fake, make_hub, 
     assert (await make_hub().prefetch([pin], WAIT_S)).ready
     assert fake.requests == []
     assert not list(folder.glob("*.part*"))
+
+
+async def test_a_file_that_several_pins_want_counts_once(fake, make_hub, pin):
+    other = Revision(fake.add_model(ID, {**FILES, "copy.safetensors": DATA, "more.bin": DATA[:7]}))
+    hub = make_hub()
+    pins = [pin, await hub.resolve(ModelSpec(id=ID, revision=other))]
+    expected = len(DATA) + 1000 + 2 + 7
+    before = await hub.prefetch(pins, 0)
+    assert (before.bytes_total, before.bytes_missing) == (expected, expected - 2)  # config.json came with the list
+    after = await hub.prefetch(pins, WAIT_S)
+    assert (after.ready, after.bytes_total, after.bytes_missing) == (True, expected, 0)
 
 
 async def test_a_large_file_comes_in_ranges_from_one_signed_address(fake, make_hub, pin):
@@ -93,9 +162,10 @@ async def test_a_broken_range_goes_on_where_it_stopped(fake, make_hub, pin, weig
     assert len([told for told in ranges(fake) if not told.startswith(from_their_start)]) == 1
 
 
-async def test_what_came_before_the_time_was_over_is_not_fetched_again(fake, make_hub, pin, weights):
+@pytest.mark.usefixtures("without_small_files")
+async def test_what_came_before_the_time_was_over_is_not_fetched_again(fake, make_hub, pin, weights, prefetch_until):
     fake.stall(ID, NAME, after=30_000)
-    early = await make_hub().prefetch([pin], 1.0)
+    early = await prefetch_until(make_hub(), pin, lambda: all_stall_at(weights, 30_000))
     assert not early.ready
     assert early.files_missing == 1
     assert 0 < early.bytes_missing < len(DATA)
@@ -106,7 +176,7 @@ async def test_what_came_before_the_time_was_over_is_not_fetched_again(fake, mak
     assert "bytes=30000-65535" in ranges(fake)
 
 
-async def test_b089_a_killed_process_leaves_its_pieces_and_no_lock(fake, make_hub, pin, weights):
+async def test_b089_a_killed_process_leaves_its_pieces_and_no_lock(fake, make_hub, pin, weights, prefetch_until, clock):
     fake.stall(ID, NAME, after=30_000)
     program = f"""
 import anyio
@@ -127,13 +197,13 @@ async def main():
 anyio.run(main)
 """
     with subprocess.Popen([sys.executable, "-c", program]) as process:
-        while len(ranges(fake)) < 4:
+        try:
+            await until(lambda: all_stall_at(weights, 30_000) or process.poll() is not None)
             assert process.poll() is None
-            await asyncio.sleep(0.05)
-        await asyncio.sleep(0.3)
-        waiting = await make_hub().prefetch([pin], 0.5)
-        assert (waiting.ready, len(ranges(fake))) == (False, 4)  # it is the other's
-        process.send_signal(signal.SIGKILL)
+            waiting = await prefetch_until(make_hub(), pin, lambda: clock.n_sleeps > 1)
+            assert (waiting.ready, len(ranges(fake))) == (False, 4)  # it is the other's
+        finally:
+            process.kill()
     fake.models[ID].stalled_at.clear()
     fake.requests.clear()
     assert (await make_hub().prefetch([pin], WAIT_S)).ready
@@ -150,12 +220,13 @@ async def test_several_that_want_a_file_download_it_once(fake, make_hub, pin, we
     assert len(fake.seen("/repos/")) == 12
 
 
-async def test_a_reader_streams_beside_it(fake, make_hub, pin):
+@pytest.mark.usefixtures("without_small_files")
+async def test_a_reader_streams_beside_it(fake, make_hub, pin, prefetch_until, clock):
     hub = make_hub()
     file = next(file for file in pin.files if file.path == NAME)
     stream = hub.open(pin, file)
     got = await anext(stream)
-    done = await hub.prefetch([pin], 0.5)
+    done = await prefetch_until(hub, pin, lambda: clock.n_sleeps > 1)
     assert (done.ready, done.files_missing) == (False, 1)
     got += b"".join([piece async for piece in stream])
     assert got == DATA
@@ -198,6 +269,20 @@ async def test_b092_there_must_be_room_for_all_files(fake, make_hub, pin, monkey
     assert fake.requests == []
     one = replace(pin, files=tuple(file for file in pin.files if file.path == NAME))
     assert (await make_hub().prefetch([one], WAIT_S)).ready
+
+
+def test_b092_who_waits_for_room_keeps_no_descriptor(tmp_path, monkeypatch):
+    cache = cache_module.RepoCache(tmp_path)
+    part = cache.part("a" * 64, len(DATA))
+    part.write(DATA[:1000])
+    part.by_ranges()
+    part.close()
+    usage = cache_module.shutil._ntuple_diskusage(100 << 20, 40 << 20, 0)
+    monkeypatch.setattr(cache_module.shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(HubUnavailable, match="0 MiB free"):
+        cache.part("a" * 64, len(DATA))
+    opened = [os.path.realpath(one) for one in Path("/proc/self/fd").iterdir()]
+    assert not [path for path in opened if path.startswith(f"{tmp_path}/")]
 
 
 async def test_b092_a_disk_that_fills_up_is_transient(make_hub, pin, monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 from huggingface_hub.utils import filter_repo_objects
 from pydantic import SecretStr
 
-from gpurun.adapters.hub import HuggingFaceHub
+from gpurun.adapters.hub import HuggingFaceHub, listing
 from gpurun.adapters.hub.listing import Entry, read_page
 from gpurun.domain.errors import HubUnavailable, NothingIncluded, PinNotFound
 from gpurun.domain.folder import is_safe_path
@@ -18,6 +18,7 @@ from gpurun.domain.ids import Revision
 from gpurun.domain.plan import ModelFile, ModelSpec
 from tests.fakes.clock import FakeClock
 from tests.fakes.hub.state import object_id
+from tests.fakes.lfs import pointer_of
 
 ID = "acme/tiny"
 TOKEN = "hf_0123456789SECRET"
@@ -101,7 +102,8 @@ async def test_a_data_set_is_another_repository_than_the_model_of_its_name(fake,
     for file, data in zip(pin.files, (WEIGHTS, b"a,b"), strict=True):
         assert b"".join([piece async for piece in hub.open(pin, file)]) == data
     assert {path.name for path in (tmp_path / "cache").iterdir()} == {"datasets--acme--tiny"}
-    assert all("datasets" in request.path for request in fake.requests)
+    assert [request.path for request in fake.requests if "datasets" not in request.path] == []
+    assert len(fake.requests) > 2
 
 
 async def test_a_gated_data_set_names_its_page(fake, hub):
@@ -138,6 +140,25 @@ async def test_patterns_that_leave_nothing_are_refused(fake, hub):
     revision = fake.add_model(ID, FILES)
     with pytest.raises(NothingIncluded, match=r"leave none of the 4 files of acme/tiny, such as 'config\.json'"):
         await hub.resolve(replace(spec(revision), include=("*.gguf",)))
+
+
+BIG = {"type": "file", "path": "raw/big.bin", "oid": "a" * 40, "size": 11 << 20}
+MUCH = [{"type": "file", "path": f"raw/{n}.txt", "oid": "a" * 40, "size": 9 << 20} for n in range(6)]
+MANY = [{"type": "file", "path": f"raw/{n}.txt", "oid": "a" * 40, "size": 1} for n in range(10)]
+NO_HASH = {"type": "file", "path": "raw/odd.txt", "oid": "", "size": 1}
+
+
+@pytest.mark.parametrize("others", [[BIG], MUCH, MANY, [NO_HASH]])
+async def test_limits_are_those_of_the_files_that_the_job_gets(fake, hub, monkeypatch, others):
+    monkeypatch.setattr(listing, "MAX_FILES", 5)
+    fake.page_size = 3
+    revision = fake.add_model(ID, FILES)
+    fake.models[ID].extra_tree += others
+    for keys in ({"exclude": ("raw/",)}, {"include": ("w*", "*.json", "empty.txt", "sub/")}):
+        pin = await hub.resolve(replace(spec(revision), **keys))
+        assert [file.path for file in pin.files] == sorted(FILES)
+    error = await refusal(hub, revision)
+    assert others == [NO_HASH] or "`include`" in error.hint
 
 
 # --- what is refused, and what the person reads
@@ -317,8 +338,7 @@ async def test_a_small_file_that_breaks_off_is_transient(fake, hub):
 
 
 async def test_an_lfs_pointer_instead_of_the_file(fake, hub):
-    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"a" * 64 + b"\nsize 12345\n"
-    revision = fake.add_model(ID, {"model.weights": pointer})
+    revision = fake.add_model(ID, {"model.weights": pointer_of("a" * 64, 12345)})
     assert "is an LFS pointer, not the file" in (await refusal(hub, revision)).message
 
 
@@ -392,7 +412,7 @@ async def test_an_id_that_is_none_never_leaves_the_machine(fake, hub, id):
 
 
 async def test_an_endless_list_is_not_read_to_its_end(fake, hub, monkeypatch):
-    monkeypatch.setattr("gpurun.adapters.hub.client.MAX_ENTRIES", 10)
+    monkeypatch.setattr(listing, "MAX_FILES", 10)
     fake.page_size = 4
     revision = fake.add_model(ID, {f"{number}.txt": b"x" for number in range(40)})
     with pytest.raises(PinNotFound, match="more than 10 files"):

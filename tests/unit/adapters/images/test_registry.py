@@ -143,6 +143,8 @@ async def test_what_is_gone_the_image_or_its_repository(web, images, body, says)
         (503, {"Retry-After": "Mon, 05 Jan 2026 12:01:30 GMT", "Date": "Mon, 05 Jan 2026 12:00:00 GMT"}, 90.0),
         (500, {}, None),
         (502, {"Retry-After": "soon"}, None),
+        (503, {"Retry-After": "Mon, 05 Jan 2026 12:01:30 -0000", "Date": "Mon, 05 Jan 2026 12:00:00 GMT"}, None),
+        (503, {"Retry-After": "Mon, 05 Jan 2026 12:01:30 GMT", "Date": "Mon, 05 Jan 2026 12:00:00 -0000"}, None),
     ],
 )
 async def test_a_busy_registry_is_asked_again_later(web, images, status, headers, retry_after_s):
