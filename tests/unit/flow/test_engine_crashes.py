@@ -14,7 +14,7 @@ from gpurun.domain.run import Phase, Verdict
 from gpurun.domain.source import Gitlink
 from gpurun.flow import failpoints
 from gpurun.plan.lock import write_lock
-from tests.fakes.cloud import Machines, MountingCloud, SlowCloud, SmallCloud
+from tests.fakes.cloud import KeepingCloud, Machines, MountingCloud, SlowCloud, SmallCloud
 from tests.fakes.parts import Script
 from tests.fakes.rows import SHA, TREE, a_pull
 from tests.fakes.world import CONFIG, World
@@ -68,6 +68,8 @@ def file_for(name):
     match name.split(".")[:2]:
         case ["run", "lock"]:
             return WITH_MODEL.replace(REVISION, "main")
+        case ["attempt", "layer" | "layer_let_go" | "layer_remove"] | ["run", "inputs"]:
+            return WITH_MODEL.replace("    run:", "    setup: make\n    setup_inputs: [r.txt]\n    run:")
         case [_, "login"]:
             return WITH_MODEL.replace("    run:", "    registry: {username: ci, password: REGISTRY_TOKEN}\n    run:")
         case ["run", edge] if edge.partition("_")[0] in ("merge", "submodule", "history", "lfs"):
@@ -85,6 +87,8 @@ async def lead_past(world, name):
     match name.split(".")[:2]:
         case ["attempt", "prepare"]:
             world.use(SlowCloud(world.clock, boots_after_s=200))
+        case ["attempt", "layer" | "layer_let_go" | "layer_remove"]:
+            world.use(KeepingCloud(world.clock, boots_after_s=200))
         case ["attempt", "weights"]:
             world.use(MountingCloud(world.clock, boots_after_s=200))
         case ["run", "lock"]:
