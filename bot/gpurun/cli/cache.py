@@ -59,7 +59,7 @@ def list_cache(output: Output) -> int:
         return 0
     for one, some in layers:
         _show_layers(one, some)
-    if not found:
+    if not found and not any(some for _, some in layers):
         click.echo("Nothing is cached yet: the first run with a model or data set does it.")
     for folder, repos in found:
         for line in _table(repos):
