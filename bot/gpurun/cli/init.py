@@ -12,6 +12,7 @@ import click
 
 from gpurun.adapters.local.checkout import Checkout
 from gpurun.cli.the_file import named_folder
+from gpurun.cli.tracked_dotenv import WHAT_TO_DO
 from gpurun.cli.trouble import tell
 from gpurun.domain.errors import GpurunError, UserError
 from gpurun.domain.folder import CONFIG_NAME, config_path
@@ -36,11 +37,11 @@ def write_starter(start: Path, typed: str | None = None) -> int:
     try:
         looked = anyio.run(_look, start, typed)
         _write(looked.file, whole_file(looked.guess))
-        is_ignored = anyio.run(looked.checkout.ignores, DOTENV)
+        about_dotenv = anyio.run(_about_dotenv, looked.checkout)
     except GpurunError as error:
         tell("gpurun init", error)
         return 2
-    click.echo(_summary(looked, start, ignores_dotenv=is_ignored))
+    click.echo(_summary(looked, start, about_dotenv))
     return 0
 
 
@@ -91,7 +92,16 @@ def _write(path: Path, text: str) -> None:
         ) from error
 
 
-def _summary(looked: _Looked, start: Path, *, ignores_dotenv: bool) -> str:
+async def _about_dotenv(checkout: Checkout) -> str:
+    """Empty when nobody will commit it by mistake."""
+    if await checkout.tracks(DOTENV):
+        return f"{DOTENV} is tracked by git, and goes into the container of each run. {WHAT_TO_DO}"
+    if await checkout.ignores(DOTENV):
+        return ""
+    return f"{DOTENV} is not ignored by git: add it to .gitignore before you write secrets into it."
+
+
+def _summary(looked: _Looked, start: Path, about_dotenv: str) -> str:
     found = looked.guess
     lines = [f"Wrote {looked.file} with the job `smoke`:", ""]
     before = ""
@@ -101,8 +111,8 @@ def _summary(looked: _Looked, start: Path, *, ignores_dotenv: bool) -> str:
     lines += ["", "Guessed from the files, so look at it:", *(f"- {doubt}" for doubt in doubts(found))]
     if looked.folder and not (looked.top / CONFIG_NAME).exists():
         lines.append("- The file is for this folder alone; `gpurun init --path .` writes one for the whole repository.")
-    if not ignores_dotenv:
-        lines.append(f"- {DOTENV} is not ignored by git: add it to .gitignore before you write secrets into it.")
+    if about_dotenv:
+        lines.append(f"- {about_dotenv}")
     steps = _next(looked, start)
     width = max(len(command) for command, _ in steps) + 2
     lines += ["", "Next:", *(f"  {command:<{width}}{what}" for command, what in steps)]

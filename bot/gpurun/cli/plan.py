@@ -17,6 +17,7 @@ from gpurun.cli.plan_screen import Row, line_of, plan_rows
 from gpurun.cli.planning import At, Draft, draft, local_source, look_at, model_files
 from gpurun.cli.the_file import file_on_disk
 from gpurun.cli.the_job import config_of, job_of, or_code
+from gpurun.cli.tracked_dotenv import dotenv_note
 from gpurun.cli.trouble import HUB_HINT
 from gpurun.domain.config import Config, Job
 from gpurun.domain.errors import NotByPolicy
@@ -114,7 +115,8 @@ async def _plan(wish: Wish) -> Planned:
     job = config.jobs[name]
     async with model_files(job, at) as files:
         drafted = await draft(at, name, job, files, await local_source(forge, at, name, job))
-    return Planned(at=at, job=job, draft=drafted, notes=(*notes, *_notes(drafted, config, name)))
+    about_dotenv = filter(None, [await dotenv_note(forge, state, sha)])
+    return Planned(at=at, job=job, draft=drafted, notes=(*notes, *about_dotenv, *_notes(drafted, config, name)))
 
 
 async def _chosen(forge: LocalForge, state: LocalState, typed: str | None) -> tuple[CommitSha, tuple[str, ...]]:

@@ -21,6 +21,7 @@ from gpurun.cli.logs import keep_out_of_log, log_trouble_only
 from gpurun.cli.screen import JsonScreen, PeopleScreen, Screen
 from gpurun.cli.the_file import named_folder
 from gpurun.cli.the_job import BrokenFile, config_of, job_of
+from gpurun.cli.tracked_dotenv import dotenv_note
 from gpurun.cli.trouble import first_of_ours, tell
 from gpurun.cli.validate import show_config_error
 from gpurun.cli.who import who
@@ -140,6 +141,7 @@ async def _request_and_run(wish: Wish, settings: Settings, screen: Screen, inter
         state = await forge.checkout_state()
         sha = await forge.snapshot() if state.dirty else state.sha
         request = await local_request(forge, state, sha, wish)
+        about_dotenv = await dotenv_note(forge, state, sha)
     job = load(request.config_text or "").jobs[request.job]
     env_file = wish.env_file or state.top / DOTENV
     given = given_secrets(
@@ -152,7 +154,7 @@ async def _request_and_run(wish: Wish, settings: Settings, screen: Screen, inter
     screen.starts(wish.job, state, sha)
     if request.folder:
         screen.notes(f"The job is that of {config_path(request.folder)}.")
-    if note := ignored_note(given, wish.job):
+    for note in filter(None, (ignored_note(given, wish.job), about_dotenv)):
         screen.notes(note)
     async with open_local(settings, forge, given=given.values) as house:
         keep_out_of_log(house.hide)

@@ -123,7 +123,7 @@ def _read(file: str | bytes | None) -> tuple[Table, tuple[ConfigError, ...]]:
     root, refused = read_all(text)
     if refused and not isinstance(root, Table):
         raise _Faults(in_order(map(_placed, refused)))
-    if root is None or (isinstance(root, Text) and root.is_null):
+    if root is None or (isinstance(root, Text) and root.is_null and not root.value):
         raise ConfigError("the file holds only comments", hint=starter)
     if not isinstance(root, Table):
         raise ConfigError("the file must hold keys and values", line=root.line, column=root.column, hint=starter)

@@ -9,15 +9,21 @@ from gpurun.domain.config import Config, PolicyKeys
 from gpurun.domain.errors import NotByPolicy
 from gpurun.plan.load import tree
 from gpurun.plan.nodes import Table, Text
+from gpurun.plan.placeholder import PLACEHOLDER
 from gpurun.plan.source import readable
 
 _SHELL_KEYS = ("setup", "run")
-_COMMENT = re.compile(r"[ \t]+#")
+_COMMENT = re.compile(r"[ \t]+(#\S*)")
+_NO_REMARK = re.compile(r"#[^\s#!]")
+"""People put a space between `#` and what they remark."""
 
 
 def notes(config: Config, file: str | bytes) -> Iterator[str]:
     """Each to stand behind the name of the file that gave this config: `: …`, or `:<line>: …`."""
     yield from _refused_by_itself(config)
+    for name, job in config.jobs.items():
+        if PLACEHOLDER in job.run:
+            yield f": the job {name} still runs the placeholder of `gpurun init`, which fails. Write its command."
     lines = readable(file).split("\n")
     if any(_may_be_cut(line) for line in lines):
         yield from _cut_off(tree(file), lines)
@@ -38,17 +44,29 @@ def _refused_by_itself(config: Config) -> Iterator[str]:
 
 def _may_be_cut(line: str) -> bool:
     """Whether it is worth reading the file once more."""
-    return "#" in line and ("'" in line or '"' in line) and any(key in line for key in _SHELL_KEYS)
+    return (
+        "#" in line
+        and any(key in line for key in _SHELL_KEYS)
+        and ("'" in line or '"' in line or _NO_REMARK.search(line) is not None)
+    )
 
 
 def _cut_off(root: Table, lines: list[str]) -> Iterator[str]:
     """Commands that a comment ends inside a shell's quote: YAML knows no quote in the middle of a text."""
     for key, value in _commands(root):
         behind = lines[value.line - 1][value.column - 1 :].removeprefix(value.value)
-        if _COMMENT.match(behind) and _has_open_quote(value.value):
+        comment = _COMMENT.match(behind)
+        if comment is None:
+            continue
+        if _has_open_quote(value.value):
             yield (
                 f":{value.line}: ` #` ends `{key.value}` here, inside a quote of the shell, because YAML reads a "
                 f"comment. Write the command below `{key.value}: |`."
+            )
+        elif _NO_REMARK.match(comment[1]):
+            yield (
+                f":{value.line}: ` #` ends `{key.value}` here, because YAML reads a comment, and so would the shell. "
+                f"If it belongs to the command, write that below `{key.value}: |` with `{comment[1][:20]}` in quotes."
             )
 
 

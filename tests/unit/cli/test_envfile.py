@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from gpurun.adapters.local import LocalForge
 from gpurun.cli.envfile import given_secrets, ignored_note
+from gpurun.cli.plan import Wish as PlanWish
+from gpurun.cli.plan import plan_json
 from gpurun.cli.run import Output, Wish, run_job
 from gpurun.domain.errors import UserError
 
@@ -113,6 +115,23 @@ def test_what_is_missing_is_said_before_anything_runs(checkout, capsys):
     told = capsys.readouterr().err
     assert f"The job smoke names under `secrets` what is not in {folder}/.env: HF_TOKEN." in told
     assert "Write HF_TOKEN=… there, or name another file with --env-file." in told
+
+
+def test_one_that_is_tracked_is_told(checkout, capsys, monkeypatch):
+    folder = checkout({".gpurun.yml": CONFIG.replace('"secrets": ["HF_TOKEN"]', '"env": {}'), "sub/x": ""})
+    monkeypatch.chdir(folder)
+    note = ".env is tracked by git, so the container gets the file with its values. `git rm --cached .env`, add it"
+    (folder / ".env").write_text(f"HF_TOKEN={VALUE}\n")
+    for is_tracked in (False, True):
+        if is_tracked:
+            checkout({"y": ""})
+            (folder / ".env").write_text("HF_TOKEN=other\n")
+        run_job(Wish(job="smoke", checkout=folder, artifacts_dir=None), Output.PEOPLE)
+        assert capsys.readouterr().out.count(note) == is_tracked
+        assert plan_json(PlanWish(job="smoke")) == 0
+        notes = json.loads(capsys.readouterr().out)["notes"]
+        assert sum(one.startswith(note) for one in notes) == is_tracked
+        assert "canary" not in str(notes)
 
 
 def names_in(folder, sha):

@@ -94,6 +94,20 @@ def test_of_dotenv_only_names_are_told(checkout, capsys):
     assert "geheim" not in text + capsys.readouterr().out
 
 
+def test_a_dotenv_that_git_tracks_is_no_secret_any_more(checkout, capsys):
+    folder = checkout({"demo.py": "", "sub/demo.py": "", ".env": "HF_TOKEN=hf_geheim\n"})
+    (folder / ".gitignore").write_text(".env\n")  # comes too late
+    for place in (folder, folder / "sub"):
+        assert write_starter(place) == 0
+        told = capsys.readouterr().out
+        assert (
+            "- .env is tracked by git, and goes into the container of each run. `git rm --cached .env`, add it to "
+            ".gitignore, and change its secrets: the history has them.\n"
+        ) in told
+        assert "before you write" not in told
+        assert "geheim" not in told
+
+
 def test_print_writes_nothing(checkout, capsys):
     folder = checkout(PACKAGE)
     assert show_starter(folder) == 0

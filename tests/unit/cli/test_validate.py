@@ -8,6 +8,8 @@ import pytest
 
 from gpurun.cli.main import cli
 from gpurun.cli.validate import STDIN, validate_file
+from gpurun.domain.repository import RepoFacts
+from gpurun.plan.starter import guess, whole_file
 
 GOOD = f"version: 1\njobs:\n  smoke:\n    image: registry.example/app@sha256:{'a' * 64}\n    run: echo hi\n"
 TWO_FAULTS = GOOD + "    imag: x\n  other: {rnu: 1}\n"
@@ -113,6 +115,17 @@ def test_a_policy_that_lets_its_jobs_run_is_no_word(tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_what_init_left_to_be_written_is_noted(tmp_path, capsys):
+    (tmp_path / "f.yml").write_text(whole_file(guess(RepoFacts())))
+    assert validate_file(tmp_path / "f.yml") == 0
+    told = capsys.readouterr()
+    assert told.out == f"{tmp_path}/f.yml is fine. Jobs: smoke.\n"
+    assert told.err == (
+        f"{tmp_path}/f.yml: the job smoke still runs the placeholder of `gpurun init`, which fails. "
+        "Write its command.\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("run", "is_noted"),
     [
@@ -130,4 +143,26 @@ def test_a_comment_that_ends_a_command_inside_a_quote_is_noted(tmp_path, capsys,
     assert validate_file(tmp_path / "f.yml") == 0
     told = capsys.readouterr().err
     assert told.startswith(f"{tmp_path}/f.yml:5: ` #` ends `run` here, inside a quote of the shell") == is_noted
+    assert is_noted or told == ""
+
+
+@pytest.mark.parametrize(
+    ("run", "is_noted"),
+    [
+        ("echo a #1", True),
+        ("python x.py  #fast --all", True),
+        ("echo a # 1", False),
+        ("echo a ## 1", False),
+        ("echo a#1", False),
+        ("'echo a' #1", False),
+        ("|\n      echo a #1", False),
+        ("|  #1\n      echo a", False),
+    ],
+)
+def test_a_comment_that_looks_like_a_part_of_the_command_is_noted(tmp_path, capsys, run, is_noted):
+    (tmp_path / "f.yml").write_text(GOOD.replace("run: echo hi", f"run: {run}"))
+    assert validate_file(tmp_path / "f.yml") == 0
+    told = capsys.readouterr().err
+    start = f"{tmp_path}/f.yml:5: ` #` ends `run` here, because YAML reads a comment, and so would the shell. If it"
+    assert told.startswith(start) == is_noted
     assert is_noted or told == ""

@@ -907,6 +907,7 @@ def test_b055_keys_are_text_as_written():
         (None, "1:1 there is no file `.gpurun.yml` at this commit | "),
         ("", "1:1 the file is empty | "),
         ("# a\n# b\n", "1:1 the file holds only comments | "),
+        ("# a\nnull\n", "2:1 the file must hold keys and values | "),
         (
             "version: 1\njobs:\n\tsmoke: {}\n",
             "3:1 not valid YAML: a tab stands where spaces must | Indent with spaces.",

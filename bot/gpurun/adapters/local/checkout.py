@@ -183,6 +183,11 @@ class Checkout:
         # it knows no literal pathspecs; this path has nothing special in it
         return (await self._ask(await self.top(), *argv, extra={"GIT_LITERAL_PATHSPECS": "0"})).code == 0
 
+    async def tracks(self, path: str) -> bool:
+        """Whether the next commit has that file, as far as it is staged."""
+        top = await self.top()
+        return (await self._must(top, "ls-files", "-z", "--cached", "--", path)).stdout != b""
+
     async def snapshot(self, *, max_bytes: int) -> CommitSha:
         """A commit on top of HEAD that holds the working tree, new files included and ignored ones not. A file of
         secrets that git does not track stays out of it.

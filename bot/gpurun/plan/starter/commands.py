@@ -7,8 +7,11 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
+from gpurun.plan.placeholder import PLACEHOLDER
 from gpurun.plan.starter.dockerfile import Dockerfile
+from gpurun.plan.starter.mains import files_of_module, mains
 from gpurun.plan.starter.packages import Packages
 from gpurun.plan.starter.python_source import dotted, imports, parsed
 
@@ -26,10 +29,10 @@ _SECRET = re.compile(
 )
 _PORTS = {"gradio": 7860, "streamlit": 8501, "fastapi": 8000, "flask": 5000}
 _HELP = " --help"
+_SHOWN = 5
 _LAUNCHES = frozenset({"launch", "run", "serve", "serve_forever", "run_app"})
 VLLM_ENTRYPOINT = ("python3", "-m", "vllm.entrypoints.openai.api_server")
 """Of the image vllm/vllm-openai. Source: its Dockerfile in github.com/vllm-project/vllm, read 2026-12."""
-NOTHING = 'echo "Write the command of this job in .gpurun.yml."; exit 1'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +51,8 @@ class Command:
     """Of a command that was taken from a Dockerfile."""
     where: str = ""
     """`Dockerfile:7`, for those."""
+    starts: str = ""
+    """The file of the repository that it runs, where the text has its module."""
 
     @property
     def line(self) -> str:
@@ -60,18 +65,34 @@ def command_of(
 ) -> Command:
     """The first kind that the repository has; without any, one that fails and says so."""
     script, ordered = _script(paths, texts), _of_dockerfile(texts, dockerfile)
-    if script is not None and ordered is not None and (script.text.endswith(_HELP) or _names_a_file(ordered, paths)):
-        script = None  # there are values for what the script needs
-    for guess in (_tests(paths, packages), script, ordered, _notebook(paths), _entry(paths, packages)):
+    if script is not None and ordered is not None:
+        if script.text.endswith(_HELP) or _names_a_file(ordered, paths):
+            script = None  # there are values for what the script needs
+        else:
+            not_taken = f"The command of `{ordered.where}` was not taken: {shlex.join(ordered.words)}"
+            script = replace(script, because=(*script.because, not_taken))
+    for guess in (
+        _tests(paths, packages),
+        script,
+        ordered,
+        _notebook(paths),
+        _program(packages),
+        _main(paths, texts, packages),
+        _import(paths, packages),
+    ):
         if guess is not None:
             return guess
-    return Command(text=NOTHING, because=("Nothing to run was found: write a command that ends by itself.",))
+    return Command(text=PLACEHOLDER, because=("Nothing to run was found: write a command that ends by itself.",))
 
 
 def _names_a_file(command: Command, paths: tuple[str, ...]) -> bool:
     """Whether it runs a script of the repository, in the way in which people run it."""
     there = frozenset(paths)
-    return any(word.endswith(".py") and word.removeprefix("./") in there for word in " ".join(command.words).split())
+    words = " ".join(command.words).split()
+    by_module = (module for option, module in pairwise(words) if option == "-m")
+    return any(word.endswith(".py") and word.removeprefix("./") in there for word in words) or any(
+        path for module in by_module for path in files_of_module(module, there)
+    )
 
 
 def may_hold_a_secret(text: str) -> bool:
@@ -122,8 +143,9 @@ class _Script:
     """Those that it cannot do without."""
 
 
-def _run_script(path: str, text: str) -> Command:
-    script = _read_script(text)
+def _run_script(path: str, text: str, call: str = "") -> Command:
+    """`call`: what runs it; empty for the plain file."""
+    script, call = _read_script(text), call or f"python3 {path}"
     if script.framework == "streamlit":
         command = f"python3 -m streamlit run {path} --server.headless true --server.port {_PORTS['streamlit']}"
         return _serving(command, _PORTS["streamlit"], f"`{path}` is a page of streamlit.")
@@ -133,14 +155,14 @@ def _run_script(path: str, text: str) -> Command:
         return _serving(command, _PORTS["fastapi"], f"`{path}` has a FastAPI application.")
     if script.framework:
         because = f"`{path}` serves with {script.framework} until it is stopped."
-        return _serving(f"python3 {path}", script.port or _PORTS[script.framework], because)
+        return _serving(call, script.port or _PORTS[script.framework], because)
     if script.arguments:
         wanted = ", ".join(f"`{name}`" for name in script.arguments)
         return Command(
-            text=f"python3 {path}{_HELP}",
+            text=f"{call}{_HELP}",
             because=(f"`{path}` needs {wanted}: write a call with small values for them.",),
         )
-    return Command(text=f"python3 {path}", because=(f"`{path}`; it should end by itself, with 0 when all is well.",))
+    return Command(text=call, because=(f"`{path}`; it should end by itself, with 0 when all is well.",))
 
 
 def _serving(command: str, port: int, because: str) -> Command:
@@ -265,11 +287,29 @@ def _notebook(paths: tuple[str, ...]) -> Command | None:
     )
 
 
-def _entry(paths: tuple[str, ...], packages: Packages) -> Command | None:
-    """A package without tests: its program, or at least its import."""
-    if packages.scripts:
-        name = packages.scripts[0]
-        return Command(text=f"{name} --help", because=(f"`pyproject.toml` has the program `{name}`.",))
+def _program(packages: Packages) -> Command | None:
+    if not packages.scripts:
+        return None
+    name = packages.scripts[0]
+    return Command(text=f"{name} --help", because=(f"`pyproject.toml` has the program `{name}`.",))
+
+
+def _main(paths: tuple[str, ...], texts: Mapping[str, str], packages: Packages) -> Command | None:
+    """The likeliest of what is made to be run, with the others in a comment."""
+    found = mains(paths, texts, _SCRIPTS, installed=bool(packages.installable))
+    if not found:
+        return None
+    first, *others = found
+    command = replace(_run_script(first.path, texts.get(first.path, ""), first.call), starts=first.path)
+    if not others:
+        return command
+    named = ", ".join(f"`{other.call}`" for other in others[:_SHOWN])
+    more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
+    return replace(command, because=(*command.because, f"There are others that can be run: {named}{more}."))
+
+
+def _import(paths: tuple[str, ...], packages: Packages) -> Command | None:
+    """A package without tests."""
     modules = [
         found[1] for path in paths if (found := re.fullmatch(r"(?:src/)?([A-Za-z_]\w*)/__init__\.py", path, re.ASCII))
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from gpurun.domain.errors import PinNotFound
@@ -25,6 +25,15 @@ _PIP_WORD = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """Of the environment."""
+
+    name: str
+    value: str | None
+    """None when the file alone does not tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Dockerfile:
     """Foreign text; empty where it says nothing, or nothing that can be used."""
 
@@ -38,8 +47,8 @@ class Dockerfile:
     """Of the CMD, or of the ENTRYPOINT that does without one."""
     entrypoint_line: int = 0
     """0 when the command is of one instruction."""
-    variables: tuple[str, ...] = ()
-    """Names that ENV sets in the image that it builds."""
+    variables: tuple[Variable, ...] = ()
+    """What ENV sets in the image that it builds, each name once."""
     variables_line: int = 0
     """Of the first."""
     apt: tuple[str, ...] = ()
@@ -95,7 +104,7 @@ def read_dockerfile(path: str, text: str) -> Dockerfile:
             case "ENV":
                 found = replace(
                     found,
-                    variables=(*found.variables, *_names(rest)),
+                    variables=_with_variables(found.variables, rest, reading.arguments),
                     variables_line=found.variables_line or line,
                 )
             case "CMD":
@@ -149,7 +158,7 @@ def _is_image(text: str) -> bool:
     return text != "scratch"
 
 
-def _expanded(text: str, arguments: dict[str, str]) -> str:
+def _expanded(text: str, arguments: Mapping[str, str]) -> str:
     """Empty when an argument has no default."""
     unknown = False
 
@@ -181,14 +190,30 @@ def _order(rest: str, line: int) -> _Order:
     return _Order(words=_words(rest), shell="" if rest.startswith("[") else rest, line=line)
 
 
-def _names(rest: str) -> Iterator[str]:
-    """Of `A=1 B="2"`, and of the old `A 1`."""
+def _with_variables(before: tuple[Variable, ...], rest: str, arguments: Mapping[str, str]) -> tuple[Variable, ...]:
+    """What it sets anew counts."""
+    known = {**arguments, **{one.name: one.value for one in before if one.value is not None}}
+    set_here = {name: Variable(name=name, value=_value(text, known)) for name, text in _assigned(rest)}
+    return (*(one for one in before if one.name not in set_here), *set_here.values())
+
+
+def _assigned(rest: str) -> Iterator[tuple[str, str]]:
+    """Of `A=1 B="2"`, and of the old `A 1 2`."""
     try:
         words = shlex.split(rest)
     except ValueError:
         return
-    named = words if "=" in "".join(words[:1]) else words[:1]
-    yield from (name for word in named if re.fullmatch(r"[A-Za-z_]\w*", name := word.partition("=")[0], re.ASCII))
+    pairs = [word.partition("=")[::2] for word in words if "=" in word]
+    if "=" not in "".join(words[:1]):
+        pairs = [(words[0], " ".join(words[1:]))] if words else []
+    yield from ((name, text) for name, text in pairs if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII))
+
+
+def _value(text: str, known: Mapping[str, str]) -> str | None:
+    if "$" not in text:
+        return text
+    expanded = _expanded(text, known)
+    return expanded if expanded and "$" not in expanded else None
 
 
 def _words(rest: str) -> tuple[str, ...]:

@@ -10,10 +10,12 @@ from gpurun.domain.repository import RepoFacts
 from gpurun.plan.starter import images
 from gpurun.plan.starter.commands import Command, command_of, may_hold_a_secret
 from gpurun.plan.starter.dockerfile import Dockerfile, pip_words, read_dockerfile
+from gpurun.plan.starter.mains import files_of_module
 from gpurun.plan.starter.models import FoundModel, Source, Untold, folders_of, models_in, models_in_words, read_source
 from gpurun.plan.starter.packages import Package, Packages, from_imports, from_words, read_packages
 from gpurun.plan.starter.python_source import notebook_code
 from gpurun.plan.starter.secrets import FoundSecret, chosen, secrets_in_examples
+from gpurun.plan.starter.variables import Environment, environment, given_by
 
 _PROJECT = re.compile(
     r"(?:requirements[\w.-]*\.txt|pyproject\.toml|setup\.py|environment\.ya?ml|Dockerfile|[^/]+\.ipynb"
@@ -39,7 +41,6 @@ _OTHER_GPU = (
 _GPU_BASE = re.compile(r"cuda|nvidia|nvcr\.io|pytorch/pytorch|vllm|sglang|-gpu\b|rocm|unsloth")
 _IMAGE_HAS = frozenset({"torch", "vllm", "tensorflow"})
 _APT_FOR_PYTHON = re.compile(r"python|pip|sudo$|apt-utils$")
-_SHOWN = 10
 MAX_MODELS = 8
 """That the job gets; a first run should not load a dozen."""
 
@@ -70,7 +71,7 @@ class Guess:
     untold: tuple[Untold, ...]
     secrets: tuple[FoundSecret, ...]
     """Variables that look like credentials."""
-    lost: Line
+    env: Environment
     """What the image of the Dockerfile sets, and that of the job does not."""
     gpu: Line
     artifacts: str
@@ -81,7 +82,7 @@ def guess(facts: RepoFacts) -> Guess:
     folder, others = _folder(facts.paths)
     project = facts.inside(folder)
     dockerfile = _dockerfile(project)
-    sources = _read(project)
+    sources = _read(project, given_by(dockerfile))
     packages = _with_more(read_packages(project.texts, project.paths), project.texts, dockerfile, sources)
     command = command_of(project.paths, project.texts, packages, dockerfile)
     image = _image(packages, dockerfile)
@@ -98,7 +99,7 @@ def guess(facts: RepoFacts) -> Guess:
         other_models=other_models,
         untold=untold,
         secrets=_secrets(project, sources, command),
-        lost=_lost(dockerfile),
+        env=environment(dockerfile, _defaults(sources, command)),
         gpu=_gpu(packages, dockerfile),
         artifacts="out/**" if "--output-dir out" in command.text else "",
     )
@@ -149,10 +150,10 @@ def _of_notebooks(texts: Mapping[str, str]) -> Iterator[Package]:
             yield from from_words(pip_words(line.lstrip("!%")), path)
 
 
-def _read(project: RepoFacts) -> dict[str, Source]:
+def _read(project: RepoFacts, variables: Mapping[str, str]) -> dict[str, Source]:
     """Each file of Python, parsed once."""
     folders = folders_of(project.paths)
-    return {path: read_source(path, text, folders) for path, text in _sources(project.texts)}
+    return {path: read_source(path, text, folders, variables) for path, text in _sources(project.texts)}
 
 
 def _sources(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -185,7 +186,9 @@ def _default_image(packages: Packages) -> Line:
     if packages.conda and not packages.requirements:
         return Line(value=images.MINIFORGE, because=(f"`{packages.conda}` is for conda.",))
     if torch is not None and not packages.cpu_only:
-        return Line(value=images.pytorch(packages.find("torch")), because=(f"{_asks(torch)}; this image has torch.",))
+        image = images.pytorch(packages.find("torch"))
+        has = image.rpartition(":")[2].partition("-")[0]
+        return Line(value=image, because=(f"{_asks(packages.find('torch') or torch)}; this image has torch {has}.",))
     if tensorflow is not None:
         return Line(value=images.tensorflow(tensorflow), because=(f"{_asks(tensorflow)}; this image has it.",))
     because = (f"`{packages.python_where}` asks for Python {packages.python}.",) if packages.python else ()
@@ -245,8 +248,9 @@ def _setup(
 
 def _wanted(packages: Packages) -> list[str]:
     """What only code asks for, each once; the image has the largest already."""
-    named = {one.name: one for one in reversed(packages.asked) if one.name not in _IMAGE_HAS}
-    return [f"{name}=={named[name].version}" if named[name].version else name for name in sorted(named)]
+    named = packages.by_name()
+    wanted = sorted(named.keys() - _IMAGE_HAS)
+    return [f"{name}=={named[name].version}" if named[name].version else name for name in wanted]
 
 
 def _apt(packages: Packages, dockerfile: Dockerfile | None, image: str) -> tuple[str, ...]:
@@ -290,13 +294,13 @@ def _secrets(project: RepoFacts, sources: Mapping[str, Source], command: Command
     return chosen((*in_code, *secrets_in_examples(project.texts, project.dotenv)))
 
 
-def _lost(dockerfile: Dockerfile | None) -> Line:
-    if dockerfile is None or not dockerfile.variables:
-        return Line()
-    where = f"`{dockerfile.path}:{dockerfile.variables_line}`"
-    names = ", ".join(dockerfile.variables[:_SHOWN])
-    why = f"{where} sets {names} in the image that it builds, and the job runs in another one: write under `env:` what "
-    return Line(value=names, because=(f"{why}it needs.",))
+def _defaults(sources: Mapping[str, Source], command: Command) -> dict[str, str]:
+    """What the code that the command reaches takes for variables that are not set."""
+    reached = _reached(command, sources) or sources.keys()
+    found: dict[str, str] = {}
+    for path in sources:
+        found = {**sources[path].defaults, **found} if path in reached else found
+    return found
 
 
 def _file(command: Command) -> tuple[str, ...]:
@@ -313,6 +317,9 @@ def _reached(command: Command, sources: Mapping[str, Source]) -> frozenset[str]:
         todo = [path for path in sources if re.search(r"(?:^|/)(?:tests?/|test_|conftest)|_test\.py$", path)]
     else:
         todo = [path for path in sources if re.search(rf"(?:^|\s|'){re.escape(path)}(?:$|\s|')", command.text)]
+        named = re.findall(r"python3? -m ([\w.]+)", command.text)
+        todo += [path for name in named for path in files_of_module(name, sources.keys())]
+        todo += [command.starts] if command.starts in sources else []
     reached: set[str] = set()
     while todo:
         path = todo.pop()
@@ -325,8 +332,9 @@ def _reached(command: Command, sources: Mapping[str, Source]) -> frozenset[str]:
 
 def _files(module: str, importer: str, sources: Mapping[str, Source]) -> Iterator[str]:
     inside = module.replace(".", "/")
-    beside = importer.rpartition("/")[0]
-    for place in {"", "src/", f"{beside}/" if beside else ""}:
+    above = importer.split("/")[:-1]
+    beside = ["/".join([*above[:count], ""]) for count in range(1, len(above) + 1)]
+    for place in dict.fromkeys(["", "src/", *beside]):
         for path in (f"{place}{inside}.py", f"{place}{inside}/__init__.py"):
             if path in sources:
                 yield path

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from gpurun.domain.config_values import MODEL_REVISION
 from gpurun.domain.quantity import quoted
-from gpurun.plan.starter.python_source import constants, dotted, imports, modules, parsed
-from gpurun.plan.starter.secrets import FoundSecret, secrets_in_code
+from gpurun.plan.starter.python_source import constants, defaults, dotted, imports, modules, parsed, text_of
+from gpurun.plan.starter.secrets import NAMES_A_VARIABLE, FoundSecret, secrets_in_code
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
-_BRANCH = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.)){0,94}[A-Za-z0-9]")
-_PART_OF_AN_ID = re.compile(r"[0-9A-Fa-f]{7,}")
 _HEX40 = re.compile(r"[0-9a-f]{40}")
-_NAMES_A_MODEL = re.compile(
+NAMES_A_MODEL = re.compile(
     r"from_pretrained|snapshot_download|hf_hub_download|pipeline|LLM|EngineArgs|SentenceTransformer|CrossEncoder"
     r"|load_lora_weights|load_dataset|hub\.load|hub import load"
 )
@@ -56,6 +55,8 @@ class FoundModel:
     """As the code has it; empty when it asks for none."""
     where: str
     """`app.py:12`."""
+    lost_revision: str = ""
+    """What the code asks for there instead, when that is nothing that could be pinned: `args.revision`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,21 +89,24 @@ class Source:
     """By line."""
     secrets: tuple[FoundSecret, ...] = ()
     """By line."""
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    """Of variables of the environment."""
 
 
-def read_source(path: str, text: str, folders: Collection[str]) -> Source:
-    """`folders` of the repository tell paths from names of the hub."""
+def read_source(path: str, text: str, folders: Collection[str], variables: Mapping[str, str]) -> Source:
+    """`folders` of the repository tell paths from names of the hub; `variables` are those that a job will have."""
     tree = parsed(text)
     if tree is None:
         return Source()
     nodes = tuple(ast.walk(tree))
-    found = _found(path, constants(tree, nodes), nodes, folders) if _NAMES_A_MODEL.search(text) else ()
-    return Source(
-        imports=imports(nodes),
-        modules=modules(nodes, path),
-        found=tuple(found),
-        secrets=tuple(secrets_in_code(path, text, nodes)),
-    )
+    source = Source(imports=imports(nodes), modules=modules(nodes, path))
+    names_a_model, asks = NAMES_A_MODEL.search(text), NAMES_A_VARIABLE.search(text)
+    texts = constants(tree, nodes, variables) if names_a_model or asks else {}
+    if names_a_model:
+        source = replace(source, found=tuple(_found(path, texts, variables, nodes, folders)))
+    if asks:
+        source = replace(source, secrets=tuple(secrets_in_code(path, nodes)), defaults=defaults(nodes, texts))
+    return source
 
 
 def models_in(sources: Iterable[Source]) -> tuple[tuple[FoundModel, ...], tuple[Untold, ...]]:
@@ -141,7 +145,11 @@ def _parents(path: str) -> Iterator[str]:
 
 
 def _found(
-    path: str, texts: dict[str, str], nodes: Iterable[ast.AST], folders: Collection[str]
+    path: str,
+    texts: Mapping[str, str],
+    variables: Mapping[str, str],
+    nodes: Iterable[ast.AST],
+    folders: Collection[str],
 ) -> Iterator[FoundModel | Untold]:
     calls = sorted(
         (call for node in nodes if isinstance(node, ast.Call) and (call := _call(node)) is not None),
@@ -153,7 +161,7 @@ def _found(
         if call.name in _OTHERWISE:
             yield Untold(where=where, call=shown, why=_OTHERWISE[call.name])
             continue
-        name = _text(call.source, texts)
+        name = text_of(call.source, texts, variables)
         if name is None:
             yield Untold(where=where, call=shown, why="the name is not written there")
         elif name.startswith((".", "/", "~")) or name in folders:
@@ -166,11 +174,12 @@ def _found(
         elif name.split("/")[0].lower() in _FOLDERS:
             yield Untold(where=where, call=f"{call.name}({quoted(name)})", why="it looks like a folder")
         else:
-            yield FoundModel(id=name, revision=_revision(call.revision, texts), where=where)
+            revision, lost = _revision(call.revision, texts, variables)
+            yield FoundModel(id=name, revision=revision, where=where, lost_revision=lost)
 
 
 _OTHERWISE = {
-    "load_dataset": "data sets are not pinned in this version",
+    "load_dataset": "a data set; write its id under `datasets:`",
     "torch.hub.load": "code and weights from there are not pinned",
 }
 
@@ -217,21 +226,17 @@ def _keyword(node: ast.Call, name: str) -> ast.expr | None:
     return next((one.value for one in node.keywords if one.arg == name), None)
 
 
-def _text(node: ast.expr | None, texts: dict[str, str]) -> str | None:
-    match node:
-        case ast.Constant(value=str() as text):
-            return text
-        case ast.Name(id=name):
-            return texts.get(name)
-        case _:
-            return None
-
-
-def _revision(node: ast.expr | None, texts: dict[str, str]) -> str:
-    text = _text(node, texts) or ""
-    if _HEX40.fullmatch(text):
-        return text
-    return text if _BRANCH.fullmatch(text) and not _PART_OF_AN_ID.fullmatch(text) else ""
+def _revision(node: ast.expr | None, texts: Mapping[str, str], variables: Mapping[str, str]) -> tuple[str, str]:
+    """What a file may say of it, and else what stands there."""
+    if node is None or (isinstance(node, ast.Constant) and node.value is None):
+        return "", ""
+    text = text_of(node, texts, variables)
+    if text is None:
+        return "", _shown(node)
+    try:
+        return MODEL_REVISION.read(text), ""
+    except ValueError:
+        return "", quoted(text)
 
 
 def is_pinned(model: FoundModel) -> bool:

@@ -42,7 +42,7 @@ class Packages:
     """Of one project."""
 
     asked: tuple[Package, ...] = ()
-    """The first that names a package counts."""
+    """In the order in which they are looked at."""
     requirements: str = ""
     """The file that `pip install -r` takes; empty for none."""
     dev_requirements: str = ""
@@ -67,8 +67,13 @@ class Packages:
 
     def find(self, *names: str) -> Package | None:
         """The first of these that is asked for."""
-        asked = {package.name: package for package in self.asked}
+        asked = self.by_name()
         return next((asked[name] for name in names if name in asked), None)
+
+    def by_name(self) -> dict[str, Package]:
+        """Each once: where its version is fixed, else where it is asked for first."""
+        ordered = sorted(self.asked, key=lambda package: bool(package.version), reverse=True)
+        return {package.name: package for package in reversed(ordered)}
 
 
 def read_packages(texts: Mapping[str, str], paths: Iterable[str]) -> Packages:

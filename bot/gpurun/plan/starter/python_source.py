@@ -6,10 +6,13 @@ import ast
 import json
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 _NAME = "gpurun_foreign_source"
 _MAGIC = re.compile(r"^\s*[!%?]")
+_CALLS = frozenset({"os.environ.get", "environ.get", "os.getenv", "getenv"})
+_TABLES = frozenset({"os.environ", "environ"})
 
 
 def parsed(text: str) -> ast.Module | None:
@@ -87,7 +90,60 @@ def modules(nodes: Iterable[ast.AST], path: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def constants(tree: ast.Module, nodes: Iterable[ast.AST]) -> dict[str, str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedVariable:
+    """Of the environment."""
+
+    name: str
+    line: int
+    default: ast.expr | None = None
+
+
+def asked_variable(node: ast.AST | None) -> AskedVariable | None:
+    """`os.environ["X"]`, `os.environ.get("X", …)` and `os.getenv("X", …)`."""
+    match node:
+        case ast.Call(func=func, args=[ast.Constant(value=str() as name), *rest]) if dotted(func) in _CALLS:
+            named = next((one.value for one in node.keywords if one.arg == "default"), None)
+            return AskedVariable(name=name, line=node.lineno, default=rest[0] if rest else named)
+        case ast.Subscript(value=value, slice=ast.Constant(value=str() as name)) if dotted(value) in _TABLES:
+            return AskedVariable(name=name, line=node.lineno)
+        case _:
+            return None
+
+
+def text_of(node: ast.AST | None, texts: Mapping[str, str], variables: Mapping[str, str]) -> str | None:
+    """What it is when the environment has these variables, as far as that is written there."""
+    match node:
+        case ast.Constant(value=str() as text):
+            return text
+        case ast.Name(id=name):
+            return texts.get(name)
+        case ast.BoolOp(op=ast.Or(), values=[first, *rest]) if (asked := asked_variable(first)) is not None:
+            return variables.get(asked.name) or next(
+                filter(None, (text_of(one, texts, variables) for one in rest)), None
+            )
+        case _:
+            asked = asked_variable(node)
+            if asked is None:
+                return None
+            return variables[asked.name] if asked.name in variables else text_of(asked.default, texts, variables)
+
+
+def defaults(nodes: Iterable[ast.AST], texts: Mapping[str, str]) -> dict[str, str]:
+    """What variables of the environment are taken for when they are not set."""
+    found: dict[str, str] = {}
+    for node in nodes:
+        if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
+            asked = asked_variable(node.values[0])
+        else:
+            asked = asked_variable(node) if isinstance(node, ast.Call) else None
+        text = text_of(node, texts, {}) if asked is not None else None
+        if asked is not None and text is not None:
+            found.setdefault(asked.name, text)
+    return found
+
+
+def constants(tree: ast.Module, nodes: Iterable[ast.AST], variables: Mapping[str, str]) -> dict[str, str]:
     """Texts that a name of the module stands for and nothing else: it is bound once in the whole file."""
     bound: dict[str, int] = {}
     for node in nodes:
@@ -96,11 +152,15 @@ def constants(tree: ast.Module, nodes: Iterable[ast.AST]) -> dict[str, str]:
     texts: dict[str, str] = {}
     for statement in tree.body:
         match statement:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str() as text)):
-                texts[name] = text
-            case ast.AnnAssign(target=ast.Name(id=name), value=ast.Constant(value=str() as text)):
-                texts[name] = text
-    return {name: text for name, text in texts.items() if bound[name] == 1}
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=value)
+            ) if bound[name] == 1:
+                text = text_of(value, texts, variables)
+                texts |= {} if text is None else {name: text}
+            case _:
+                pass
+    return texts
 
 
 def _binds(node: ast.AST) -> tuple[str, ...]:

@@ -9,15 +9,13 @@ from dataclasses import dataclass
 
 from gpurun.domain.environment import name_fault
 from gpurun.domain.repository import DOTENV, names_of_variables
-from gpurun.plan.starter.python_source import dotted
+from gpurun.plan.starter.python_source import asked_variable
 
 MAX_SECRETS = 10
 _CREDENTIAL = re.compile(r"(?:TOKEN|KEY|SECRET|PASSWORD)(?:_ID)?$")
 _EXAMPLE = re.compile(r"\.env\.(?:example|sample|template|dist)")
-_NAMES_A_VARIABLE = re.compile(r"environ|getenv")
+NAMES_A_VARIABLE = re.compile(r"environ|getenv")
 """Only files with one of these are looked through."""
-_CALLS = frozenset({"os.environ.get", "environ.get", "os.getenv", "getenv"})
-_TABLES = frozenset({"os.environ", "environ"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +27,9 @@ class FoundSecret:
     """`app.py:12`, or `.env`."""
 
 
-def secrets_in_code(path: str, text: str, nodes: Iterable[ast.AST]) -> Iterator[FoundSecret]:
+def secrets_in_code(path: str, nodes: Iterable[ast.AST]) -> Iterator[FoundSecret]:
     """`os.environ["X"]`, `os.environ.get("X")` and `os.getenv("X")`, by line."""
-    if not _NAMES_A_VARIABLE.search(text):
-        return
-    asked = sorted({(line, name) for node in nodes for line, name in _asked(node)})
+    asked = sorted({(one.line, one.name) for node in nodes if (one := asked_variable(node)) is not None})
     yield from (FoundSecret(name=name, where=f"{path}:{line}") for line, name in asked if _is_one(name))
 
 
@@ -52,15 +48,10 @@ def chosen(found: Iterable[FoundSecret], *, besides: Collection[str] = ()) -> tu
     return tuple(one for one in first.values() if one.name not in besides)[:MAX_SECRETS]
 
 
+def is_credential(name: str) -> bool:
+    """It looks like one."""
+    return _CREDENTIAL.search(name) is not None
+
+
 def _is_one(name: str) -> bool:
-    return _CREDENTIAL.search(name) is not None and not name_fault(name)
-
-
-def _asked(node: ast.AST) -> Iterator[tuple[int, str]]:
-    match node:
-        case ast.Call(func=func, args=[ast.Constant(value=str() as name), *_]) if dotted(func) in _CALLS:
-            yield node.lineno, name
-        case ast.Subscript(value=value, slice=ast.Constant(value=str() as name)) if dotted(value) in _TABLES:
-            yield node.lineno, name
-        case _:
-            pass
+    return is_credential(name) and not name_fault(name)

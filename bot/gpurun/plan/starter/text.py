@@ -36,7 +36,7 @@ def whole_file(guess: Guess) -> str:
 
 
 def few_lines(guess: Guess, job: str) -> str:
-    """Six lines, and one more for each of a folder, models and a GPU. Without comments."""
+    """Six lines, and one more for each of a folder, models, variables and a GPU. Without comments."""
     rows = [f"image: {scalar(guess.image.value)}"]
     if guess.folder:
         rows.append(f"workdir: {scalar(guess.folder)}")
@@ -45,6 +45,8 @@ def few_lines(guess: Guess, job: str) -> str:
     if guess.setup:
         rows.append(f"setup: {scalar(' && '.join(guess.setup))}")
     rows.append(f"run: {scalar(guess.command.line)}")
+    if guess.env.values:
+        rows.append(f"env: {{{', '.join(_entry(name, value) for name, value in guess.env.values.items())}}}")
     if guess.gpu.value:
         rows.append(f"resources: {guess.gpu.value}")
     return "\n".join(["version: 1", "jobs:", f"  {key(job)}:", *(f"    {row}" for row in rows)])
@@ -59,6 +61,7 @@ def rows(guess: Guess) -> tuple[tuple[str, str], ...]:
         *(("setup", line) for line in guess.setup),
         ("run", run),
         *(("models", f"{model.id} at {model.revision or 'main'}  ({model.where})") for model in guess.models),
+        *(("env", f"{name}={value}") for name, value in guess.env.values.items()),
         ("secrets", ", ".join(one.name for one in guess.secrets)),
         ("resources", guess.gpu.value),
     ]
@@ -69,7 +72,7 @@ def doubts(guess: Guess) -> tuple[str, ...]:
     """What a person should look at, in sentences of one line."""
     told = [f"image: {one}" for one in guess.image.because[1:]]
     told += [f"run: {one}" for one in guess.command.because]
-    told += [f"env: {one}" for one in guess.lost.because]
+    told += [f"env: {one}" for one in guess.env.because]
     if guess.secrets:
         told.append(f"secrets: {_FILL} Delete those that the job does without.")
     if guess.other_folders:
@@ -77,6 +80,7 @@ def doubts(guess: Guess) -> tuple[str, ...]:
     if guess.other_models:
         others = ", ".join(f"{model.id} ({model.where})" for model in guess.other_models[:_SHOWN])
         told.append(f"models: those that the command does not seem to load stand in comments: {others}.")
+    told += [f"models: {one.where}{_lost(one)} instead of main." for one in guess.models if one.lost_revision]
     told += [f"models: {one.where} {one.call}: {one.why}." for one in guess.untold[:_SHOWN]]
     return tuple(map(_plain, told))
 
@@ -93,7 +97,10 @@ def _job(guess: Guess) -> Iterator[str]:
         yield from _shell("setup", _joined(guess.setup))
     yield from _comment(guess.command.because)
     yield from _shell("run", guess.command.text)
-    yield from _comment(guess.lost.because)
+    yield from _comment(guess.env.because)
+    if guess.env.values:
+        yield "env:"
+        yield from (f"  {_entry(name, value)}" for name, value in guess.env.values.items())
     yield from _secrets(guess)
     yield from _models(guess)
     if guess.gpu.value:
@@ -135,10 +142,12 @@ def _models(guess: Guess) -> Iterator[str]:
         yield from _comment(("`gpurun lock` pins a branch to a commit." if moving else "",))
         yield "models:"
         for model in guess.models:
-            yield f"  - {_model(model)}  # {_plain(model.where)}"
+            yield f"  - {_model(model)}  # {_plain(model.where)}{_lost(model)}"
     if guess.other_models:
         yield from _comment(("Named elsewhere in the code; add what the command loads:",))
-        yield from (f"#   - {_model(model)}  # {_plain(model.where)}" for model in guess.other_models[:_SHOWN])
+        yield from (
+            f"#   - {_model(model)}  # {_plain(model.where)}{_lost(model)}" for model in guess.other_models[:_SHOWN]
+        )
         yield from _more(len(guess.other_models))
     if guess.untold:
         yield from _comment(
@@ -163,6 +172,16 @@ def _more(count: int) -> Iterator[str]:
 
 def _model(model: FoundModel) -> str:
     return f"{{id: {quoted(model.id)}, revision: {quoted(model.revision or 'main')}}}"
+
+
+def _entry(name: str, value: str) -> str:
+    """Of `env`, on a line of its own or inside `{…}`."""
+    return f"{json.dumps(name) if _NOT_PLAIN.search(name) else name}: {quoted(value)}"
+
+
+def _lost(model: FoundModel) -> str:
+    """Why another revision stands here than there."""
+    return f" asks for revision={_plain(model.lost_revision)}; write it here" if model.lost_revision else ""
 
 
 def _comment(sentences: Iterable[str]) -> Iterator[str]:

@@ -125,7 +125,7 @@ def test_a_notebook_is_executed_with_what_its_cells_install():
     assert job.run.endswith("--execute --output-dir out finetune.ipynb")
     assert job.artifacts == ("out/**",)
     assert [model.id for model in job.models] == ["distilbert/distilbert-base-uncased"]
-    assert "load_dataset('imdb'): data sets are not pinned in this version" in told(NOTEBOOK)
+    assert "load_dataset('imdb'): a data set; write its id under `datasets:`" in told(NOTEBOOK)
 
 
 def test_a_base_without_python_is_replaced_and_said():
@@ -176,12 +176,78 @@ SCRIPT = {"scripts/generate.py": "import torch\n", "demo.py": "print(1)\n"}
             "`Dockerfile:4`.",
         ),
         ('ENTRYPOINT ["python"]\nCMD ["/app/other.py"]', "python3 demo.py", "`demo.py`"),
+        (
+            'ENTRYPOINT ["python"]\nCMD ["/app/other.py", "-v"]',
+            "python3 demo.py",
+            "The command of `Dockerfile:3` was not taken: python /app/other.py -v",
+        ),
+        (
+            'ENTRYPOINT ["python3","-m"]\nCMD ["scripts.generate","--prompt","x"]',
+            "python3 -m scripts.generate --prompt x",
+            "lines 2 and 3, joined.",
+        ),
     ],
 )
 def test_entrypoint_and_cmd_are_joined_as_docker_joins_them(orders, run, source):
     files = {**SCRIPT, "Dockerfile": f"FROM docker.io/library/python:3.12 AS base\n{orders}\n"}
     assert smoke(files).run == run
     assert source in told(files)
+
+
+def test_the_module_of_a_joined_command_is_looked_into():
+    model = 'M.from_pretrained("a/b")\n'
+    files = {
+        "src/generate.py": model,
+        "other.py": 'M.from_pretrained("c/d")\n',
+        "Dockerfile": 'FROM python:3.12\nENTRYPOINT ["python3","-m"]\nCMD ["src.generate"]\n',
+    }
+    assert [one.id for one in smoke(files).models] == ["a/b"]
+
+
+GUARD = 'from transformers import AutoModel\n\nif __name__ == "__main__":\n    AutoModel.from_pretrained("a/b")\n'
+PROJECT = '[project]\nname = "x"\nversion = "1"\n'
+
+
+@pytest.mark.parametrize(
+    ("files", "folder", "run"),
+    [
+        ({"packages/asr/transcribe.py": GUARD}, "", "python3 packages/asr/transcribe.py"),
+        ({"packages/tts/pyproject.toml": PROJECT, "packages/tts/tts/__main__.py": GUARD}, "packages/tts", "python3 -m tts"),
+        ({"pk/__init__.py": "", "pk/__main__.py": GUARD}, "", "python3 -m pk"),
+        ({"foo/bar.py": GUARD.replace('"__main__"', "'__main__'")}, "", "python3 foo/bar.py"),
+        ({"foo/__init__.py": "", "foo/bar.py": GUARD}, "", "python3 -m foo.bar"),
+        ({"pyproject.toml": PROJECT, "x/__init__.py": "", "x/__main__.py": GUARD}, "", "python3 -m x"),
+        ({"pyproject.toml": PROJECT, "src/x/__init__.py": "", "src/x/__main__.py": GUARD}, "", "python3 -m x"),
+        ({"src/x/__init__.py": "", "src/x/deep/__init__.py": "", "src/x/deep/m.py": GUARD}, "",
+         "PYTHONPATH=src python3 -m x.deep.m"),
+        ({"pyproject.toml": PROJECT, "x/__init__.py": "", "x/y.py": ""}, "", 'python3 -c "import x"'),
+        ({"odd-name/__main__.py": GUARD}, "", "python3 odd-name/__main__.py"),
+    ],
+)  # fmt: skip
+def test_what_is_made_to_be_run_is_run(files, folder, run):
+    found = guess(facts_of(files))
+    assert (found.folder, smoke(files).run) == (folder, run)
+    if "import x" not in run:
+        assert [one.id for one in found.models] == ["a/b"]
+
+
+def test_of_several_that_can_be_run_the_likeliest_is_and_the_others_are_named():
+    files = {
+        "tools/a.py": GUARD,
+        "lib/convert.py": GUARD,
+        "lib/__main__.py": GUARD,
+        "deep/down/infer.py": GUARD,
+        "tests/helper.py": GUARD,
+    }
+    assert smoke(files).run == "python3 deep/down/infer.py"
+    assert (
+        "run: There are others that can be run: `python3 -m lib`, `python3 lib/convert.py`, `python3 tests/helper.py`, "
+        "`python3 tools/a.py`."
+    ) in told(files)
+    both = {"asr/other.py": 'if __name__ == "__main__":\n    pass\n', "asr/deep/transcribe.py": GUARD}
+    assert smoke(both).run == "python3 asr/deep/transcribe.py"
+    needs = {"lib/convert.py": GUARD + "p.add_argument('--to', required=True)\n"}
+    assert smoke(needs).run == "python3 lib/convert.py --help"
 
 
 READS = """\
@@ -225,10 +291,75 @@ def test_examples_of_dotenv_give_names_and_no_values():
     assert "geheim" not in whole_file(found) + str(doubts(found)) + str(rows(found))
 
 
-def test_what_the_image_of_the_dockerfile_sets_is_told_to_be_lost():
-    files = {"Dockerfile": "FROM python:3.12\nENV HF_HOME=/cache SEED=7\nENV OLD value\n", "demo.py": ""}
-    assert "`Dockerfile:2` sets HF_HOME, SEED, OLD in the image that it builds" in told(files)
-    assert "under `env:` what it needs" in told(files)
+ASKS = 'import os\nfrom vllm import LLM\nLLM(model=os.environ.get("MODEL_ID", "a/code"))\n'
+
+
+@pytest.mark.parametrize(
+    ("code", "alone", "with_image"),
+    [
+        ('LLM(model=os.environ.get("X", "a/b"))', "a/b", "c/d"),
+        ('LLM(model=os.getenv("X", default="a/b"))', "a/b", "c/d"),
+        ('LLM(model=os.getenv("X") or "a/b")', "a/b", "c/d"),
+        ('ID = os.getenv("X", "a/b")\nLLM(model=ID)', "a/b", "c/d"),
+        ('B = "a/b"\nID = os.getenv("X", B)\nLLM(model=ID)', "a/b", "c/d"),
+        ('ID: str = os.environ["X"]\nLLM(model=ID)', "", "c/d"),
+        ('LLM(model=os.environ.get("X", f()))', "", "c/d"),
+        ('LLM(model=os.environ.get("X"))', "", "c/d"),
+        ('LLM(model=args.model or "a/b")', "", ""),
+        ('ID = os.getenv("X", "a/b")\nID = input()\nLLM(model=ID)', "", ""),
+    ],
+)
+def test_the_default_of_a_variable_is_the_name_of_a_model(code, alone, with_image):
+    for dockerfile, model in (("", alone), ("FROM python:3.12\nENV X=c/d\n", with_image)):
+        found = guess(facts_of({"demo.py": code, "Dockerfile": dockerfile}))
+        assert [one.id for one in found.models] == ([model] if model else [])
+        assert ("the name is not written there" in "\n".join(doubts(found))) == (not model)
+
+
+def test_what_the_image_of_the_dockerfile_sets_is_set_for_the_job():
+    order = 'ARG WHO=qwen\nENV MODEL_ID=$WHO/tiny \\\n    SEED=7\nENV TEXT one  two\nENV SEED="8" NO=null\n'
+    found = guess(facts_of({"Dockerfile": f"FROM python:3.12\n{order}", "demo.py": ASKS}))
+    assert [one.id for one in found.models] == ["qwen/tiny"]
+    for text, job in ((whole_file(found), "smoke"), (few_lines(found, "x"), "x")):
+        assert load(text).jobs[job].env == {"MODEL_ID": "qwen/tiny", "TEXT": "one two", "SEED": "8", "NO": "null"}
+    assert (
+        "    # From ENV of `Dockerfile:3`: the job does not run in the image that it builds.\n    env:\n"
+        in whole_file(found)
+    )
+    assert ("env", "MODEL_ID=qwen/tiny") in rows(found)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        "PYTHONPATH=src:/app", "DATA=/data", "MODEL_ID=$GIVEN", "API_KEY=abc", "wandb_api_key=abc", "PORT=80",
+        "GRADIO_SERVER_NAME=0.0.0.0", "X=hf_abcdefghijklmnopqrstuvwxyz012345", "LONG=" + "x" * 300, "X=${A:+b}",
+    ],
+)  # fmt: skip
+def test_what_is_of_the_image_or_a_credential_is_named_and_not_taken_over(order):
+    files = {"Dockerfile": f"FROM python:3.12\nENV {order}\n", "demo.py": ""}
+    name, _, value = order.partition("=")
+    assert not smoke(files).env
+    assert f"env: `Dockerfile:2` sets {name} in the image that it builds" in told(files)
+    assert "under `env:`, or under `secrets:`." in told(files)
+    assert value not in whole_file(guess(facts_of(files)))
+
+
+def test_what_a_job_may_not_set_is_no_word():
+    files = {"Dockerfile": "FROM python:3.12\nENV HF_HOME=/cache PATH=/x:$PATH\n", "demo.py": ""}
+    assert "HF_HOME" not in whole_file(guess(facts_of(files)))
+    assert "env:" not in told(files)
+
+
+def test_without_a_value_in_the_dockerfile_the_default_of_the_code_is_written():
+    files = {
+        "Dockerfile": "FROM python:3.12\nARG M\nENV MODEL_ID=$M DATA=/data\n",
+        "demo.py": ASKS + "os.getenv('DATA', './data')",
+    }
+    found = guess(facts_of(files))
+    assert dict(smoke(files).env) == {"MODEL_ID": "a/code", "DATA": "./data"}
+    assert [one.id for one in found.models] == ["a/code"]
+    assert "env: The default of the code for MODEL_ID, DATA." in doubts(found)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +369,7 @@ def test_an_order_that_goes_on_behind_an_empty_line(orders):
     files = {"Dockerfile": f"FROM python:3.12\n{orders}\n", "demo.py": ""}
     told(files)  # of any text: nothing is raised
     if "ENV SEED" not in orders:
-        assert "SEED in the image" in told(files)
+        assert dict(smoke(files).env) == {"SEED": "7"}
 
 
 def test_nothing_gets_a_job_that_fails_and_says_so():
@@ -267,6 +398,31 @@ def test_torch_without_cuda_asks_for_no_gpu():
     assert "uvicorn main:app" in job.run
 
 
+@pytest.mark.parametrize(
+    ("files", "image", "said"),
+    [
+        (
+            {"requirements.txt": "torch==2.3.1\n", "pyproject.toml": '[project]\nname="a"\ndependencies=["torch"]\n'},
+            "2.3.1-cuda12.1-cudnn8-runtime",
+            "`requirements.txt` asks for torch 2.3.1; this image has torch 2.3.1.",
+        ),
+        (
+            {"requirements.txt": "torch\n", "pyproject.toml": '[project]\nname="a"\ndependencies=["torch==2.4.0"]\n'},
+            "2.4.1-cuda12.4-cudnn9-runtime",
+            "`pyproject.toml` asks for torch 2.4.0; this image has torch 2.4.1.",
+        ),
+        (
+            {"requirements.txt": "transformers\n", "pyproject.toml": '[project]\nname="a"\ndependencies=["torch"]\n'},
+            "2.6.0-cuda12.4-cudnn9-runtime",
+            "`pyproject.toml` asks for torch; this image has torch 2.6.0.",
+        ),
+    ],
+)
+def test_a_fixed_version_counts_more_than_a_plain_name(files, image, said):
+    assert smoke(files).image == f"docker.io/pytorch/pytorch:{image}"
+    assert said in whole_file(guess(facts_of(files)))
+
+
 def test_conda():
     job = smoke(CONDA)
     assert job.setup == "conda env update -n base -f environment.yml"
@@ -293,7 +449,8 @@ def test_a_job_gets_the_models_that_its_command_reaches():
         ('M.from_pretrained(f"{a}/b")', [], "not written"),
         ('snapshot_download(repo_id="a/b", revision="v1.0")', ["a/b@v1.0"], ""),
         ('snapshot_download("a/b", repo_type="dataset")', [], "data sets"),
-        ('hf_hub_download("a/b", "x.gguf", revision="0123abcd")', ["a/b"], ""),
+        ('hf_hub_download("a/b", "x.gguf", revision="0123ABCD")', ["a/b@0123abcd"], ""),
+        ('X = "refs/pr/3"\nsnapshot_download("a/b", revision=X)', ["a/b@refs/pr/3"], ""),
         ('pipeline("text-generation", model="a/b")', ["a/b"], ""),
         ("redis.pipeline()\npipeline(x)\npipeline()", [], ""),
         ('vllm.LLM(model="a/b")', ["a/b"], ""),
@@ -309,6 +466,18 @@ def test_models_of_calls(code, models, why):
     assert [f"{one.id}@{one.revision}" if one.revision else one.id for one in found.models] == models
     assert why in "\n".join(doubts(found))
     assert bool(found.untold) is bool(why)
+
+
+@pytest.mark.parametrize(
+    ("written", "lost"),
+    [("args.rev", "args.rev"), ("'a b'", "'a b'"), ("f(1)", "…"), ("'a..b'", "'a..b'"), ("None", ""), ("'main'", "")],
+)
+def test_a_revision_that_cannot_be_taken_over_is_told(written, lost):
+    files = {"demo.py": f"M.from_pretrained('a/b', revision={written})"}
+    whole = whole_file(guess(facts_of(files)))
+    line = "      - {id: a/b, revision: main}  # demo.py:1"
+    assert (f"{line} asks for revision={lost}; write it here\n" if lost else f"{line}\n") in whole
+    assert (f"models: demo.py:1 asks for revision={lost}; write it here instead of main." in told(files)) is bool(lost)
 
 
 def test_a_folder_of_the_repository_is_no_model():
@@ -343,14 +512,14 @@ def test_six_lines_for_a_plain_repository():
 NAMES = st.sampled_from(
     ["Dockerfile", "sub/Dockerfile", "requirements.txt", "requirements-dev.txt", "pyproject.toml", "setup.py", "app.py",
      "main.py", "a b/demo.py", "tests/test_x.py", "README.md", ".env.example", "packages.txt", "environment.yml", "x.ipynb", "ü/n.ipynb",
-     ".python-version", "pkg/__init__.py", "src/pkg/__init__.py"]
+     ".python-version", "pkg/__init__.py", "pkg/__main__.py", "a b/c.py", "lib/d.py", "src/pkg/__init__.py"]
 )  # fmt: skip
 PIECES = st.sampled_from(
     ["FROM ", "python:3.12", "nvidia/cuda:12", "a:b:c", "python:3:4", "Python", "AS x\n", "CMD ", '["a", "b: c # d"]\n', "RUN pip install ", "x==1\n",
      "ENTRYPOINT ", "python3 app.py\n", "\\\n", "ARG A=1\n", "$A", "torch==2.1.0\n", "vllm", "\n", " ", "'", '"', "# x", ": ",
      "[project]\n", 'name = "a"\n', "[project.scripts]\n", '"a: b" = "c"\n', 'requires-python = ">=3.9"\n', "dependencies = [",
-     '"torch"', "]\n", "import gradio\n", 'M.from_pretrained("', "org/model", '")\n', "launch(port=1)\n", "def f(",
-     "revision=", 'os.getenv("A_TOKEN")\n', "ENV ", "B_KEY=1\n", "no", "null", "1e5", "0x10", "{", "}", "- ", "&a", "*a", "!t", "%", "@", "\t", "\u2028", "\x00", "\ud800",
+     '"torch"', "]\n", "import gradio\n", 'M.from_pretrained("', "org/model", '")\n', "launch(port=1)\n", "def f(", '\nif __name__ == "__main__":\n ',
+     "revision=", 'os.getenv("A_TOKEN")\n', "ENV ", "B_KEY=1\n", "C=1 no=2 D=$E\n", 'os.getenv("C", "a/b")', "no", "null", "1e5", "0x10", "{", "}", "- ", "&a", "*a", "!t", "%", "@", "\t", "\u2028", "\x00", "\ud800",
      "é", "😀", '{"cells": [{"cell_type": "code", "source": ["!pip install ', '"]}]}', "app_file: x.py\n", "||", "&&", ";"]
 )  # fmt: skip
 TEXTS = st.one_of(st.text(max_size=200), st.lists(PIECES, max_size=40).map("".join))
