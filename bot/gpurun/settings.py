@@ -81,6 +81,9 @@ class Settings(BaseSettings):
     weights_cache_mib: int = Field(default=102400, ge=0)
     """What verified models and data sets may take on the bot's disk; the least recently used go first, and never what a
     live run uses. 0: no limit."""
+    setup_layers_mib: int = Field(default=51200, ge=0)
+    """What layers of `setup` may take on the Docker Engine's disk; the least recently used go first, and never what a
+    live run uses. 0: no limit."""
 
     docker_host: str = ""
     """Empty: the engine that the docker client finds (`DOCKER_HOST`, else the default socket)."""

@@ -20,6 +20,7 @@ from gpurun.adapters.clock import SystemChance, SystemClock
 from gpurun.adapters.git import GitPast
 from gpurun.adapters.hub import HuggingFaceHub
 from gpurun.adapters.images import NearestImages, RegistryImages, SilentImages
+from gpurun.adapters.layers import FileLayers, LayerShelf
 from gpurun.adapters.local import LocalForge
 from gpurun.adapters.secrets import MemorySecrets
 from gpurun.adapters.store import PostgresStore, SqliteStore
@@ -35,6 +36,7 @@ from gpurun.flow.forget_artifacts import forget_for_ever
 from gpurun.flow.intake import Intake
 from gpurun.flow.keep_builds import tidy_builds_for_ever
 from gpurun.flow.keep_cache import keep_cache_for_ever
+from gpurun.flow.keep_layers import keep_layers_for_ever
 from gpurun.flow.keep_secrets import keep_secrets_for_ever
 from gpurun.flow.publish import Publisher
 from gpurun.flow.seal import seal_for_ever
@@ -101,7 +103,9 @@ class House:
             if self.app is not None:  # what a local run is given ends with its process
                 tasks.start_soon(keep_secrets_for_ever, self.store, self.clock, self.http.vault)
                 tasks.start_soon(keep_cache_for_ever, self.store, self.clock, self.http.hub)
-                tasks.start_soon(tidy_builds_for_ever, tuple(self.providers.values()), self.clock)
+                providers = tuple(self.providers.values())
+                tasks.start_soon(keep_layers_for_ever, self.store, self.clock, self.http.layers, providers)
+                tasks.start_soon(tidy_builds_for_ever, providers, self.clock)
                 tasks.start_soon(forget_for_ever, self.store, self.http.blobs, self.clock, self.keep_artifacts)
             await self.worker.run(stop)
             tasks.cancel_scope.cancel()
@@ -233,6 +237,7 @@ async def open_house(
     git = GitPast(folders.cache / "git")
     hub = open_hub(settings, folders.cache / "hub", clock, at_terminal=given is not None)
     stack.push_async_callback(hub.close)
+    layers = FileLayers(layer_shelf(settings, folders), clock)
     images = RegistryImages()
     stack.push_async_callback(images.close)
     secrets = (settings.webhook_secret, settings.webhook_secret_old)
@@ -245,6 +250,7 @@ async def open_house(
         store=store,
         git=git,
         hub=hub,
+        layers=layers,
         blobs=FolderBlobs(folders.state / "blobs"),
         clock=clock,
         maskers=maskers,
@@ -266,6 +272,7 @@ async def open_house(
         chance=chance,
         git=git,
         hub=hub,
+        layers=layers,
         images=(NearestImages if isinstance(forge, LocalForge) else SilentImages)(images, providers.values()),
         forge=forge,
         uplinks=uplinks,
@@ -304,6 +311,11 @@ async def open_house(
         state=folders.state,
         keep_artifacts=timedelta(days=settings.artifacts_days),
     )
+
+
+def layer_shelf(settings: Settings, folders: Folders) -> LayerShelf:
+    """Records of layers in the cache of these folders."""
+    return LayerShelf(folders.cache / "layers", settings.setup_layers_mib * MIB)
 
 
 def open_hub(settings: Settings, folder: Path, clock: Clock, *, at_terminal: bool) -> HuggingFaceHub:

@@ -23,6 +23,10 @@ GET  /agent/v1/models/<index>/<path>   [Range: bytes=N-]                        
         422: the hub does not have what the plan pins (a hash that shows at the end is told to whoever asks again).
         307: the bytes are at `Location`, a secret that opens that one file for a short time, for whoever asks without a
         token. With `?from_bot=1` the bot passes them on itself.
+POST /agent/v1/layer       {state, sha256, size, setup_ms, detail}       -> 200 {}; 409 text: not kept, and why
+        `made`: what `setup` did is in the volume, before `run` begins. `spoilt`: what is there is of no use.
+PUT  /agent/v1/installed   UTF-8 text, <= 1 MiB                                              -> 200 {}; may be repeated
+        What is installed when `run` begins (gpurun_agent.installed). Kept beside the artifacts as INSTALLED.
 PUT  /agent/v1/artifacts/<path>?offset=N&size=S&sha256=H   raw bytes, <= 4 MiB
         -> 200 {next}; 409 {next}; 413: quota; 422 text: not this file (path, hash). One file at a time: another path,
         or offset 0, starts anew. It is collected when `next` == size; an empty file is one PUT of no bytes.
@@ -49,6 +53,9 @@ The spec, answer of `claim`:
     model                    repeated, `<index>\0<id>\0<revision>\0<target>`; target may be empty
     file                     repeated, `<model index>\0<size>\0<sha256>\0<etag>\0<path>`
     weights                  `mounted`: the bot has verified all files and had them mounted read-only as the hub cache
+    layer                    `take\0<sha256>\0<size>\0<day>\0<ms of setup>`: the layer in the volume at /gpurun/layer,
+                             which is read-only; `make\0<most bytes>`: the volume is empty, a layer may be made there
+    layer_input              repeated, a path of the commit that `setup` may change (gpurun_agent.layer)
     artifact                 repeated, a glob under `workdir` (gpurun_agent.globs)
     artifact_files           how many of them are kept
     artifact_file_bytes      the largest that is kept
@@ -81,6 +88,12 @@ FROM_BOT = "from_bot"
 
 MAX_APPEND = 4 * 1024 * 1024
 """Bytes of one stream or artifact append."""
+
+INSTALLED = "gpurun/installed.txt"
+"""The path of what is installed among the artifacts; no file of the job is kept under it."""
+
+MAX_INSTALLED = 1024 * 1024
+"""Bytes of it."""
 
 COLLECT_S = 100
 """Seconds for the artifacts of a job that was stopped."""

@@ -104,6 +104,8 @@ class Run:
         """Monotonic, once it is known that somebody waits for the end; 0 before."""
         self._folder = around.work
         """Where the commands start, and what artifacts are relative to."""
+        self._installed: Errand | None = None
+        """Tells what is installed."""
 
     def go(self) -> int:
         """0 when the bot knows the end or does not want to."""
@@ -274,6 +276,8 @@ class Run:
             self._have_weights(spec)
         env = around.job_env(spec)
         self._enter("setup" if spec.setup else "running")
+        if not spec.setup:
+            self._tell_installed(env)  # while the bot notes the phase
         # The bot tries a lost attempt again unless it knows that user code has begun, which must not run twice.
         self.breathe_until(self._phase_told)
         if spec.max_duration_s:
@@ -309,11 +313,34 @@ class Run:
     def _commands(self, spec: Spec, env: dict[str, str]) -> End:
         end = End(protocol.PASSED, protocol.EXIT, "", 0)
         if spec.setup:
-            end = self._command("setup", spec.setup, protocol.SETUP, env)
+            end = self._setup(spec, env)
+            self._tell_installed(env)
         if spec.run and end.result == protocol.PASSED:
             self._notes += ["In setup: " + end.detail] if end.detail else []
             end = self._command("running", spec.run, protocol.EXIT, env)
         return end
+
+    def _setup(self, spec: Spec, env: dict[str, str]) -> End:
+        def command() -> End:
+            return self._command("setup", spec.setup, protocol.SETUP, env)
+
+        if spec.layer is None:
+            return command()
+        from gpurun_agent import kept_setup
+
+        return kept_setup.carry_out(self, spec, self._around, command)
+
+    def _tell_installed(self, env: dict[str, str]) -> None:
+        """What `run` finds, told while it goes on. Nothing of it is in the way of the job."""
+        try:
+            from gpurun_agent.installed import Installed
+        except ImportError:
+            return
+        text = Installed(env).text()
+        if text:
+            body = self._masker.whole(text.encode("utf-8", "replace"))
+            request = Request("PUT", protocol.PREFIX + "installed", body)
+            self._installed = self.errand_on(self.new_line(), lambda: request)
 
     def _command(self, phase: str, text: str, reason: str, env: dict[str, str]) -> End:
         if self._phase != phase:
@@ -380,13 +407,17 @@ class Run:
         self._stop_sampling()
         self._metrics.close()
         until = time.monotonic() + max(REPORT_S, self._contact.left_s())
-        while not (self._log_stream.done and self._metrics.done and self._phase_told()):
+        while not (self._log_stream.done and self._metrics.done and self._phase_told() and self._installed_told()):
             self._tick_or_give_up(until)
         errand = Errand(self._loop, self._control, self._contact, lambda: self._finish_request(end))
         while errand.answer is None:
             self._tick_or_give_up(until)
         if errand.answer.status != 200 and not self._contact.revoked:
             raise BadSpec("the bot refused the end (%d): %s" % (errand.answer.status, errand.answer.text()))
+
+    def _installed_told(self) -> bool:
+        """Or given up: an end that is in a hurry does not wait for it."""
+        return self._installed is None or self._installed.answer is not None or self._loop.terminated
 
     def _print_rest(self, end: End) -> None:
         """For whoever reads what the provider kept of our output."""

@@ -34,6 +34,19 @@ class Model:
         self.files: list[File] = []
 
 
+class Layer:
+    """What is to be done with the volume: take what `sha256` names, or with an empty one make it."""
+
+    __slots__ = ("day", "most_bytes", "setup_s", "sha256", "size")
+
+    def __init__(self, *, sha256: str = "", size: int = 0, day: str = "", setup_s: float = 0.0, most: int = 0) -> None:
+        self.sha256 = sha256
+        self.size = size
+        self.day = day
+        self.setup_s = setup_s
+        self.most_bytes = most
+
+
 _ARTIFACT_LIMITS = ("artifact_files", "artifact_file_bytes", "artifact_bytes")
 
 
@@ -59,6 +72,8 @@ class Spec:
         self.mask: list[bytes] = []
         self.weights = ""
         self.models: dict[int, Model] = {}
+        self.layer: Layer | None = None
+        self.layer_inputs: list[str] = []
         self.artifacts: list[str] = []
         self.artifact_files = 1000
         self.artifact_file_bytes = self.artifact_bytes = 1 << 30
@@ -93,5 +108,16 @@ class Spec:
         elif name == "file":
             index, size, sha256, etag, path = text.split("\0")
             self.models[int(index)].files.append(File(int(size), sha256, etag, path))
+        elif name == "layer":
+            self.layer = _layer(*text.split("\0"))
+        elif name == "layer_input":
+            self.layer_inputs.append(text)
         elif name == "artifact":
             self.artifacts.append(text)
+
+
+def _layer(what: str, *more: str) -> Layer | None:
+    if what == "take":
+        sha256, size, day, setup_ms = more
+        return Layer(sha256=sha256, size=int(size), day=day, setup_s=int(setup_ms) / 1000)
+    return Layer(most=int(more[0])) if what == "make" else None

@@ -30,9 +30,11 @@ class Surroundings:
     """What the boot script passes, and where things are."""
 
     def __init__(self, env: dict[str, str]) -> None:
-        root = env.get("GPURUN_ROOT", "/gpurun")
-        """Changed by tests only."""
+        self.root = root = env.get("GPURUN_ROOT", "/gpurun")
+        self.files = env.get("GPURUN_FILES", "/")
+        """Both are changed by tests only."""
         self.work, self.home, self.hub, self.tmp = (os.path.join(root, name) for name in ("work", "home", "hub", "tmp"))
+        self.layer = os.path.join(root, "layer")
         self.cgroup = "/sys/fs/cgroup"
         self.attempt = env.get("GPURUN_ATTEMPT", "?")
         self.uplink = env.get("GPURUN_UPLINK", "")

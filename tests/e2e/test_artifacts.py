@@ -36,7 +36,10 @@ def get(world: World, body: str, folder: Path, *words: str) -> dict:
 
 
 def in_folder(folder: Path) -> dict[str, str]:
-    return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    """By path, without what was installed, which is always there."""
+    found = {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    assert "\n# dpkg\n" in found.pop("gpurun/installed.txt")
+    return found
 
 
 async def test_artifacts_are_kept_however_the_job_ends(tmp_path, base_images):
@@ -70,7 +73,7 @@ async def test_artifacts_are_kept_however_the_job_ends(tmp_path, base_images):
     (tmp_path / "all.tar").write_bytes(archive.content)
     names = subprocess.run(["tar", "tf", tmp_path / "all.tar"], check=True, capture_output=True, text=True).stdout
     run = told["passes"]["run"]
-    assert names.splitlines() == [f"{run}-1.json", f"{run}-1/out/half.txt"]
+    assert names.splitlines() == [f"{run}-1.json", f"{run}-1/gpurun/installed.txt", f"{run}-1/out/half.txt"]
 
 
 async def test_after_a_hard_end_what_was_sent_is_whole_and_the_next_run_has_all(tmp_path, base_images):
@@ -87,6 +90,7 @@ async def test_after_a_hard_end_what_was_sent_is_whole_and_the_next_run_has_all(
             told = get(world, body, tmp_path / f"to-{number}")
             there = {path.name: path for path in (tmp_path / f"to-{number}").rglob("*") if path.is_file()}
             assert there.pop("a").read_text() == "first\n"
+            assert there.pop("installed.txt").read_text().startswith("# python 3.")
             page = (await world.page(body)).text
             if victim:
                 assert "lost" in body
@@ -113,9 +117,9 @@ async def test_a_bot_that_is_killed_while_a_file_is_sent_has_it_whole_in_the_end
         body = await ended_comment(world, set())
         assert "passed" in body
         told = get(world, body, tmp_path / "to")
-    assert [file["path"] for file in told["files"]] == ["out/a", "out/large", "out/z"]
+    assert [file["path"] for file in told["files"]] == ["gpurun/installed.txt", "out/a", "out/large", "out/z"]
     with (tmp_path / "to/out/large").open("rb") as file:
-        assert hashlib.file_digest(file, "sha256").hexdigest() == told["files"][1]["sha256"]
+        assert hashlib.file_digest(file, "sha256").hexdigest() == told["files"][2]["sha256"]
 
 
 async def ended_comment(world: World, seen: set[str]) -> str:
@@ -142,7 +146,7 @@ async def sending(world: World, tmp_path: Path) -> None:
     blobs = tmp_path / "state" / "blobs"
 
     def sizes() -> list[int]:
-        return [file.stat().st_size for file in blobs.rglob("artifacts,*,1")]
+        return [file.stat().st_size for file in blobs.rglob("artifacts,*,2")]
 
     with anyio.fail_after(60):
         before = sum(sizes())

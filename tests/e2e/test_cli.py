@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import pty
@@ -173,7 +174,11 @@ def test_json_is_all_there_is_on_stdout(desk, tmp_path):
     assert result["commit"] == desk.git("rev-parse", "HEAD").strip()
     assert result["image"] == desk.image
     assert result["artifacts_dir"] == str(tmp_path / "kept")
-    assert set(result["artifacts"]) == {"a.txt"}
+    assert set(result["artifacts"]) == {"a.txt", "gpurun/installed.txt"}
+    installed = (tmp_path / "kept/gpurun/installed.txt").read_bytes()
+    assert b"\n# dpkg\nadduser=" in installed or b"\n# dpkg\napt=" in installed
+    assert hashlib.sha256(installed).hexdigest() == result["artifacts"]["gpurun/installed.txt"]
+    assert set(result["times_s"]) == {"plan and queue", "boot", "source", "run", "collect", "clear up"}
     assert (tmp_path / "kept" / "a.txt").read_text() == "1\n"
     assert "to the log\n" in err
 

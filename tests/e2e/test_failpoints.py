@@ -22,6 +22,7 @@ from gpurun.domain.lock import Lock, LockedFile, LockedModel
 from gpurun.flow import failpoints
 from gpurun.plan.lock import write_lock
 from tests.docker.built import remove_built
+from tests.e2e.test_artifacts import ended_comment
 from tests.e2e.test_secrets import set_secret
 from tests.fakes.github import Submodule
 from tests.fakes.github.lfs_http import keep
@@ -62,6 +63,7 @@ def both(*edges: str) -> tuple[str, ...]:
 IDLE = both(
     *("observe.accounts", "observe.list", "observe.settle", "worker.claim", "audit.seal", "secrets.forget"),
     *("cache.users", "cache.tidy", "artifacts.delete", "artifacts.forget", "builds.tidy"),
+    *("layers.users", "layers.shelf", "layers.list", "layers.tidy", "layers.remove"),
 )
 """What a bot does that nobody asks for anything."""
 
@@ -79,12 +81,14 @@ STORIES: dict[str, tuple[str, ...]] = {
             "run.login",
             "run.platform",
             "run.model",
+            "run.inputs",
         ),
         *both("run.history_source", "run.history_fetch"),
         *both("run.submodule_source", "run.submodule_fetch", "run.lfs_source", "run.lfs_fetch"),
         *both("run.pin", "run.offers", "run.settle"),
         *both("attempt.uplink_open", "attempt.login", "attempt.prepare", "attempt.weights", "attempt.settle"),
-        *both("attempt.destroy", "attempt.uplink_close", "attempt.let_go"),
+        *both("attempt.layer"),
+        *both("attempt.destroy", "attempt.uplink_close", "attempt.let_go", "attempt.layer_let_go"),
         "attempt.send_create.before",
         *both("publish.turn", "publish.announce", "publish.commit", "publish.react"),
         *both("publish.create_check", "publish.create_comment"),
@@ -92,6 +96,7 @@ STORIES: dict[str, tuple[str, ...]] = {
     ),
     "no file": both("run.look"),
     "build": both("run.build", "attempt.build", "attempt.build_log"),
+    "a volume that nobody needs": both("attempt.layer_remove"),
     "doubt": ("attempt.send_create.after", *both("attempt.look", "attempt.create")),
     "provider": both(
         *("attempt.last_words", "attempt.last_log", "run.why_never", "observe.broken"),
@@ -190,6 +195,7 @@ async def test_the_whole_way_of_a_run(world: World, deaths: Deaths):
     )
     login = {"username": "ci", "password": "APP_KEY"}
     job = {"image": world.image, "registry": login, "run": f"{there} && {say}", "models": [{"id": "acme/tiny"}]}
+    job |= {"setup": "cp .gpurun.lock kept", "setup_inputs": [".gpurun.lock"]}
     job |= {"checkout": {"submodules": "fetch", "lfs": "fetch", "git": "true", "ref": "merge"}}
     set_secret(world)
     world.files(
@@ -244,6 +250,23 @@ async def test_a_dockerfile_that_is_built(world: World, deaths: Deaths, engine):
     assert_log(world, "smoke", b"one\ntwo\n")
     remove_built(engine, [json.loads(record.runs[0]["plan"])["build"]["inputs_sha256"]])
     deaths.all_is_well(STORIES["build"])
+
+
+async def test_a_volume_that_nobody_needs(world: World, deaths: Deaths, engine, tmp_path):
+    """What `setup` did cannot be kept, so its volume goes with the container; at the latest when somebody looks."""
+    world.jobs({"other": "x"}, smoke={"setup": "echo >> other", "setup_inputs": [".gpurun.yml"], "run": "true"})
+    await world.bot.stop()
+    seen: set[str] = set()
+    for failpoint in STORIES["a volume that nobody needs"]:
+        await deaths.at(failpoint, after=lambda: world.comment("/gpurun smoke"))
+        await world.bot.start()
+        assert "✅ passed" in await ended_comment(world, seen)
+        await world.bot.stop()
+    await world.bot.start()
+    mark = f"gpurun.layers={(tmp_path / 'state/layers/id').read_text()}"
+    await world.until(lambda: None if engine.volumes(filters={"label": mark})["Volumes"] else True, "no volume")
+    await assert_laws(world)
+    deaths.all_is_well(STORIES["a volume that nobody needs"])
 
 
 async def test_a_create_that_nobody_knows_the_outcome_of(world: World, deaths: Deaths):

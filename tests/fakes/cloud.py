@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
@@ -271,3 +271,21 @@ class Machines(FakeCloud):
         if isinstance(self.says, Exception):
             raise self.says
         return self.says
+
+
+@dataclass
+class KeepingCloud(FakeCloud):
+    """Volumes outlive its instances."""
+
+    volumes: set[str] = field(default_factory=set)
+
+    async def create(self, launch: Launch) -> str:
+        if launch.layer is not None:
+            self.volumes.add(launch.layer.volume)
+        return await super().create(launch)
+
+    async def layer_volumes(self, shelf: str) -> tuple[str, ...]:
+        return tuple(sorted(self.volumes))
+
+    async def remove_layers(self, volumes: Sequence[str]) -> None:
+        self.volumes -= set(volumes)

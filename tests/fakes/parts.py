@@ -6,7 +6,16 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from gpurun.domain.errors import Bug, GpurunError, HubSilent, NothingIncluded, PinNotFound, SourceUnavailable, UserError
+from gpurun.domain.errors import (
+    Bug,
+    GpurunError,
+    HubSilent,
+    NoSuchInput,
+    NothingIncluded,
+    PinNotFound,
+    SourceUnavailable,
+    UserError,
+)
 from gpurun.domain.forge import (
     ChangedFiles,
     Check,
@@ -20,9 +29,10 @@ from gpurun.domain.forge import (
 )
 from gpurun.domain.ids import BranchName, CommitSha, ImageRef, RepoName, Revision, TreeSha
 from gpurun.domain.image import RegistryLogin, SeenImage
+from gpurun.domain.layer import Layer, LayerUse, LayerWish
 from gpurun.domain.lock import ImagePin, LockedImage
 from gpurun.domain.offer import Uplink
-from gpurun.domain.plan import HubKind, ModelFile, ModelPin, ModelSpec
+from gpurun.domain.plan import HubKind, ModelFile, ModelPin, ModelSpec, SetupInput
 from gpurun.domain.repository import RepoFacts
 from gpurun.domain.run import Phase, Result, ResultKind
 from gpurun.domain.source import Fetched, Gitlink, GitTag, ModuleUrl, Submodule
@@ -60,6 +70,14 @@ class FakeGit:
     """How often somebody looked."""
     archives: dict[CommitSha, bytes] = field(default_factory=dict)
     """Tars of commits whose files matter."""
+
+    async def inputs(
+        self, repo: RepoName, sha: CommitSha, folder: str, patterns: Sequence[str]
+    ) -> tuple[SetupInput, ...]:
+        """One file a pattern."""
+        if "missing" in patterns:
+            raise NoSuchInput("`missing` means no file of the commit.", pattern="missing")
+        return tuple(SetupInput(path=path, mode="100644", blob="e" * 40) for path in patterns)
 
     async def look(self, repo: RepoName, sha: CommitSha) -> RepoFacts:
         self._require_fetched(repo, sha)
@@ -128,6 +146,45 @@ class FakeGit:
     ) -> AsyncIterator[bytes]:
         _raise_next(self.errors)
         yield self.archives[sha]
+
+
+@dataclass
+class FakeLayers:
+    """`ports.layers.Layers` that keeps what it is told; one volume an attempt."""
+
+    uses: dict[str, LayerUse] = field(default_factory=dict)
+    wishes: list[LayerWish] = field(default_factory=list)
+    told: list[tuple[str, ...]] = field(default_factory=list)
+    there: Layer | None = None
+    refuse: str = ""
+
+    async def use(self, wish: LayerWish, *, user: str, until: datetime) -> LayerUse | None:
+        self.wishes.append(wish)
+        return self.uses.setdefault(user, LayerUse(volume=f"v-{user}", shelf="s", layer=self.there, most_bytes=99))
+
+    async def of(self, user: str) -> LayerUse | None:
+        return self.uses.get(user)
+
+    async def made(self, user: str, *, sha256: str, size: int, setup_ms: int) -> str:
+        self.told.append(("made", user, sha256, str(size), str(setup_ms)))
+        return self.refuse
+
+    async def spoilt(self, user: str) -> None:
+        self.told.append(("spoilt", user))
+
+    async def let_go(self, user: str) -> tuple[str, ...]:
+        use = self.uses.pop(user, None)
+        return (use.volume,) if use else ()
+
+    async def users(self) -> frozenset[str]:
+        return frozenset(self.uses)
+
+    async def shelf(self) -> str:
+        return "s"
+
+    async def tidy(self, over: Collection[str], volumes: Collection[str]) -> tuple[str, ...]:
+        self.uses = {user: use for user, use in self.uses.items() if user not in over}
+        return tuple(sorted(set(volumes) - {use.volume for use in self.uses.values()}))
 
 
 @dataclass

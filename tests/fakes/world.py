@@ -23,7 +23,7 @@ from gpurun.run.tokens import claim_token
 from gpurun.telemetry.redact import Masker
 from tests.fakes.clock import FakeChance, FakeClock
 from tests.fakes.cloud import FakeCloud
-from tests.fakes.parts import FakeAgents, FakeGit, FakeHub, FakeImages, FakeUplinks, SourceOnlyForge
+from tests.fakes.parts import FakeAgents, FakeGit, FakeHub, FakeImages, FakeLayers, FakeUplinks, SourceOnlyForge
 from tests.fakes.rows import IMAGE, SHA, TREE, a_run
 
 CONFIG = f"""\
@@ -51,6 +51,7 @@ class World:
     slots: dict[str, int] = field(default_factory=lambda: {"fake": 4})
     git: FakeGit = field(default_factory=lambda: FakeGit({SHA: TREE}))
     hub: FakeHub = field(default_factory=FakeHub)
+    layers: FakeLayers = field(default_factory=FakeLayers)
     images: FakeImages = field(default_factory=lambda: FakeImages({IMAGE}))
     forge: SourceOnlyForge = field(default_factory=SourceOnlyForge)
     uplinks: FakeUplinks = field(default_factory=FakeUplinks)
@@ -100,6 +101,7 @@ class World:
             chance=self.chance,
             git=self.git,
             hub=self.hub,
+            layers=self.layers,
             images=self.images,
             forge=self.forge,
             uplinks=self.uplinks,

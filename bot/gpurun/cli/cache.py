@@ -1,4 +1,4 @@
-"""`gpurun cache`: what verified models and data sets take on this machine's disk, and how they go."""
+"""`gpurun cache`: what verified models and data sets, and layers of `setup`, take on this machine, and how they go."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import click
 
 from gpurun.adapters.clock import SystemClock
 from gpurun.adapters.hub.shelf import Cleared, Limits, RepoUse, Shelf
+from gpurun.adapters.layers import ClearedLayers, KeptLayer
+from gpurun.cli.cached_layers import CachedLayers, told
 from gpurun.cli.database import refused
 from gpurun.cli.environment import read_settings
 from gpurun.domain.errors import GpurunError, UserError
@@ -46,14 +48,18 @@ def list_cache(output: Output) -> int:
         settings = read_settings()
         now = SystemClock().now()
         found = [(folder, Shelf(folder).list(now)) for folder in _folders(settings)]
+        layers = [(one, tuple(one.rows(now))) for one in _layers(settings)]
     except (GpurunError, OSError) as error:
         return _refused("gpurun cache list", error)
     limit = settings.weights_cache_mib * MIB
     if output is Output.JSON:
         caches = [{"folder": str(folder), "limit_bytes": limit or None, **_told(repos)} for folder, repos in found]
-        click.echo(json.dumps({"caches": caches}, indent=2))
+        rows = [{"folder": str(one.folder / "layers"), **told(*row)} for one, some in layers for row in some]
+        click.echo(json.dumps({"caches": caches, "setup_layers": rows}, indent=2))
         return 0
-    if not found:
+    for one, some in layers:
+        _show_layers(one, some)
+    if not found and not any(some for _, some in layers):
         click.echo("Nothing is cached yet: the first run with a model or data set does it.")
     for folder, repos in found:
         for line in _table(repos):
@@ -72,19 +78,51 @@ def prune_cache(wish: Prune, output: Output) -> int:
         now = SystemClock().now()
         limits = _limits(wish, settings, now)
         done = [(folder, Shelf(folder).clear(limits, now)) for folder in _folders(settings)]
+        layers = [(one.folder / "layers", one.clear(limits, now)) for one in _layers(settings)]
     except (GpurunError, OSError) as error:
         return _refused("gpurun cache prune", error)
     if output is Output.JSON:
-        click.echo(json.dumps({"caches": [_cleared(folder, one) for folder, one in done]}, indent=2))
+        cleared = [_cleared(folder, one) for folder, one in done]
+        click.echo(json.dumps({"caches": cleared, "setup_layers": [_gone(*one) for one in layers]}, indent=2))
     else:
-        _tell(done)
-    return int(any(one.in_use_bytes for _, one in done))
+        _tell(done, layers)
+    in_use = [one.in_use_bytes for _, one in done] + [one.in_use_bytes for _, one in layers]
+    return int(any(in_use))
 
 
 def _folders(settings: Settings) -> list[Path]:
     """Of `gpurun run` and of a server here, as far as this user may look into them."""
     folders = dict.fromkeys((local_home(settings) / "hub", server_folders(settings).cache / "hub"))
     return [folder for folder in folders if _is_there(folder)]
+
+
+def _layers(settings: Settings) -> list[CachedLayers]:
+    folders = dict.fromkeys((local_home(settings), server_folders(settings).cache))
+    return [CachedLayers(folder, settings) for folder in folders if _is_there(folder / "layers")]
+
+
+def _show_layers(one: CachedLayers, rows: tuple[tuple[KeptLayer, tuple[str, ...]], ...]) -> None:
+    for kept, users in rows:
+        used = datetime.fromtimestamp(kept.used_at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        saves = f"{kept.setup_ms / 1000:.1f} s of setup"
+        by = f", used by {len(users)} run{'s' if len(users) > 1 else ''}" if users else ""
+        click.echo(
+            f"setup of {kept.repo.partition(':')[2]} ({kept.scope})  {size(kept.size)}  {saves}, last {used}{by}"
+        )
+    if rows:
+        limit = one.settings.setup_layers_mib * MIB
+        most = f" of at most {size(limit)}" if limit else ""
+        click.echo(f"{size(sum(kept.size for kept, _ in rows))}{most} in volumes of the Docker Engine")
+
+
+def _gone(folder: Path, one: ClearedLayers) -> dict[str, object]:
+    return {
+        "folder": str(folder),
+        "removed_layers": one.layers,
+        "freed_bytes": one.freed_bytes,
+        "left_bytes": one.left_bytes,
+        "in_use_bytes": one.in_use_bytes,
+    }
 
 
 def _is_there(folder: Path) -> bool:
@@ -149,9 +187,14 @@ def _cleared(folder: Path, one: Cleared) -> dict[str, object]:
     }
 
 
-def _tell(done: list[tuple[Path, Cleared]]) -> None:
-    if not done:
+def _tell(done: list[tuple[Path, Cleared]], layers: list[tuple[Path, ClearedLayers]]) -> None:
+    if not done and not layers:
         click.echo("Nothing is cached.")
+    for _, gone in layers:
+        number = f"{gone.layers} setup layer{'' if gone.layers == 1 else 's'}"
+        click.echo(f"{number} removed, {size(gone.freed_bytes)} freed, {size(gone.left_bytes)} left.")
+        if gone.in_use_bytes:
+            click.echo(f"{size(gone.in_use_bytes)} of setup layers are used by live runs and stay.", err=True)
     for folder, one in done:
         files = f"{one.files} file{'' if one.files == 1 else 's'}"
         click.echo(f"{folder}: {files} removed, {size(one.freed_bytes)} freed, {size(one.left_bytes)} left.")

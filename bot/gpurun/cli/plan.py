@@ -113,7 +113,7 @@ async def _plan(wish: Wish) -> Planned:
     config = config_of(at.config_text, at.file)
     name = job_of(config, wish.job, at.file)
     job = config.jobs[name]
-    source = await local_source(forge, state, sha, job)
+    source = await local_source(forge, at, name, job)
     built = await local_build(forge, at, name, job, source)
     async with model_files(job, at) as files:
         drafted = await draft(at, name, job, files, source, built=built)

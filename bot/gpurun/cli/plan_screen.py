@@ -36,6 +36,7 @@ def plan_rows(plan: Plan, job: Job, lock: Lock) -> Iterator[Row]:
         yield "", INDENT + " · ".join(part for part in (_model_day(kind, keys, lock), _sum(model)) if part)
         yield from (("", f"{INDENT}{INDENT}{line}") for line in _files(model))
     yield from _text("setup", plan.setup)
+    yield from _list("inputs", [f"{one.path} {one.blob[:12]}" for one in plan.setup_inputs])
     yield from _text("run", plan.run)
     if plan.workdir:
         yield "workdir", one_line(plan.workdir)

@@ -14,7 +14,7 @@ from gpurun.adapters.local.checkout import LocalState
 from gpurun.cli.the_file import file_on_disk
 from gpurun.domain.build import BuildPin
 from gpurun.domain.config import Job
-from gpurun.domain.errors import ConfigError, HubUnavailable, NothingIncluded, UserError
+from gpurun.domain.errors import ConfigError, HubUnavailable, NoSuchInput, NothingIncluded, UserError
 from gpurun.domain.folder import beside, config_path
 from gpurun.domain.ids import CommitSha, ImageTag, JobName, TreeSha
 from gpurun.domain.lock import Lock
@@ -22,7 +22,7 @@ from gpurun.domain.plan import ModelPin, ModelSpec, Plan
 from gpurun.domain.run import Pins
 from gpurun.domain.source import Merge
 from gpurun.plan.build import images_of
-from gpurun.plan.lines import at_include
+from gpurun.plan.lines import at_include, at_input
 from gpurun.plan.lock import (
     LOCK_NAME,
     MAX_LOCK_BYTES,
@@ -85,11 +85,12 @@ async def look_at(forge: LocalForge, state: LocalState, sha: CommitSha, folder: 
     return At(state=state, sha=sha, tree=await forge.tree_of(sha), folder=folder, config_text=text, lock=lock)
 
 
-async def local_source(forge: LocalForge, state: LocalState, sha: CommitSha, job: Job) -> Pins:
+async def local_source(forge: LocalForge, at: At, name: JobName, job: Job) -> Pins:
     """The pins of the source alone: the commit, and the submodules that lie in this checkout. Nothing is fetched.
 
-    Raises PinNotFound when a run would be refused for them.
+    Raises PinNotFound or ConfigError when a run would be refused for them.
     """
+    state, sha = at.state, at.sha
     skip, get = job.skipped(), job.fetched()
     pins = with_commit(Pins(), await forge.contents(sha, skip=skip, get=get))
     while left := [link for link in pins.links if not link.source]:
@@ -97,6 +98,11 @@ async def local_source(forge: LocalForge, state: LocalState, sha: CommitSha, job
         inner = await forge.inside(source).contents(left[0].commit, skip=skip, get=get)
         pins = with_submodule(pins, left[0], source, inner)
     pins = replace(pins, merge=Merge(commit=sha) if job.wants_merge else None)
+    if job.setup_inputs:
+        try:
+            pins = replace(pins, setup_inputs=await forge.inputs(sha, at.folder, job.setup_inputs))
+        except NoSuchInput as error:
+            raise at_input(error, at.config_text, name) from error
     return replace(pins, lfs_left=(), tags=await forge.tags(sha) if job.checkout.git else None)
 
 
@@ -132,7 +138,7 @@ async def draft(
         if pin is None:
             unlisted.append(spec)
         models.append(pin or spec.with_files(()))
-    source = source or Pins(tree=at.tree, tags=(), merge=Merge(commit=at.sha))
+    source = source or Pins(tree=at.tree, tags=(), setup_inputs=(), merge=Merge(commit=at.sha))
     pins = replace(source, lock=lock, image_confirmed=True, models=tuple(models), build=built)
     plan = build(repo=at.state.repo.name, sha=at.sha, job_name=name, job=job, pins=pins, folder=at.folder)
     return Draft(plan=plan, lock=lock, unlisted=tuple(unlisted), trouble=trouble)

@@ -35,6 +35,7 @@ from gpurun.domain.config_values import (
     PROVIDER_ID,
     REGISTRY_SERVER,
     SECRET_NAME,
+    SETUP_INPUT,
     SHELL,
     SIZE,
     SOURCE_REF,
@@ -64,7 +65,7 @@ PLANNED_KEYS: Mapping[str, frozenset[str]] = {
     "file": frozenset({"permissions", "budgets", "notifications"}),
     "job": frozenset(
         {
-            *("paths", "skip_if_only_changed", "setup_inputs", "checkpoint", "matrix", "assert"),
+            *("paths", "skip_if_only_changed", "checkpoint", "matrix", "assert"),
             *("required", "concurrency", "merge_queue"),
         }
     ),
@@ -226,6 +227,12 @@ class JobKeys(Part, place="job"):
     """The login for a private image. Without it: what the machine of the bot is logged in with."""
     setup: str = key(TEXT, default="", examples=["pip install -e ."])
     """Shell text that runs before `run`, timed apart."""
+    setup_inputs: tuple[str, ...] = key(
+        Many(SETUP_INPUT, at_most=MAX_PATTERNS), default=(), examples=["[requirements.txt, pyproject.toml]"]
+    )
+    """All files of the commit that `setup` reads: paths or patterns, relative to the folder of this file. What `setup`
+    did is then kept on a Docker Engine, and the next run with the same image, `setup` and files has it without running
+    it. Not for a job with `secrets` or `build`. Without it `setup` runs each time."""
     run: str | None = key(SHELL, default=None, examples=["python -m app.smoke --seed 0"])
     """Required. Shell text, run by `sh -c` in a checkout of the commit. Its exit code decides: 0 is passed."""
     workdir: str | None = key(WORKDIR, default=None, examples=["examples/demo"])
@@ -329,6 +336,11 @@ class Job(JobKeys):
     """A job after `defaults` were merged into it."""
 
     run: str = key(SHELL)
+
+    def odd(self) -> tuple[str, str] | None:
+        if self.setup_inputs and not self.setup:
+            return "setup_inputs", "there is no `setup` that could read them. Write one, or delete the key"
+        return super().odd()
 
     def needs(self) -> Resources:
         """Zero where nothing is asked for."""

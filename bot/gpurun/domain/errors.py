@@ -8,6 +8,7 @@ GpurunError
     NotAllowed           who asked may not
     NotByPolicy          the default branch's `policy` forbids what a job asks for
     PinNotFound          a commit, image or model revision that does not exist or does not match
+      NoSuchInput        a pattern of `setup_inputs` means no file of the commit
       NothingIncluded    `include` and `exclude` of a model leave none of its files
     SecretRefused        a value that could not be kept out of logs, and so is not taken
     SecretUnavailable    a secret that a job names is not set, or cannot be read any more
@@ -99,6 +100,14 @@ class PinNotFound(UserError):
 
 class NothingIncluded(PinNotFound):
     """No file of a model is left by `include` and `exclude`."""
+
+
+class NoSuchInput(PinNotFound):
+    """`pattern` of `setup_inputs` means no file of the commit."""
+
+    def __init__(self, message: str, *, pattern: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.pattern = pattern
 
 
 class SecretRefused(UserError):

@@ -12,6 +12,7 @@ from pydantic import SecretStr
 
 from gpurun.domain.ids import BuiltImage, ImageRef
 from gpurun.domain.image import RegistryLogin
+from gpurun.domain.layer import LayerUse
 from gpurun.domain.plan import Resources
 
 
@@ -67,6 +68,8 @@ class Launch:
     """`GPURUN_*` for the boot script; no secret."""
     weights: str = ""
     """A folder on the bot's disk to be mounted read-only as the hub cache; empty: the agent fetches weights itself."""
+    layer: LayerUse | None = None
+    """The volume of `setup`; None: it is carried out and nothing of it is kept."""
 
 
 class InstanceState(StrEnum):

@@ -101,6 +101,18 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetupInput:
+    """A file of the commit that `setup` reads."""
+
+    path: str
+    """From the top."""
+    mode: str
+    """`100644`, as git writes it."""
+    blob: str
+    """Git's id of its content."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Immutable; `plan.digest` computes its identity over exactly these fields."""
 
@@ -135,6 +147,8 @@ class Plan:
     """The work folder has a `.git`."""
     tags: tuple[GitTag, ...] = ()
     """In that `.git`, sorted by name."""
+    setup_inputs: tuple[SetupInput, ...] = ()
+    """All that `setup` reads of the commit, sorted by path; what it does may be kept then. Empty: nobody says."""
 
     @property
     def pulled_images(self) -> tuple[ImageRef, ...]:

@@ -18,7 +18,7 @@ from gpurun.domain.forge import RepoRef
 from gpurun.domain.ids import CommitSha, ImageRef, JobName, TreeSha
 from gpurun.domain.lock import Lock
 from gpurun.domain.offer import DiskUse, InstanceState, Offer
-from gpurun.domain.plan import ModelPin, Plan
+from gpurun.domain.plan import ModelPin, Plan, SetupInput
 from gpurun.domain.source import Gitlink, GitTag, Merge
 
 
@@ -148,6 +148,8 @@ class Pins:
     """Repositories whose LFS files are still to be fetched: the path of a submodule, empty for the run's own."""
     tags: tuple[GitTag, ...] | None = None
     """Of the commits behind the run's; None before the history was fetched."""
+    setup_inputs: tuple[SetupInput, ...] | None = None
+    """What the job's `setup_inputs` mean in the commit; None before that was asked."""
     starter: str = ""
     """A `.gpurun.yml` to begin with, for a commit that has none. Made of foreign text."""
     notes: tuple[str, ...] = ()

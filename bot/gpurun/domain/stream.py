@@ -57,6 +57,8 @@ class Taken:
 
 
 MIB = 1024 * 1024
+INSTALLED = "gpurun/installed.txt"
+"""The path of what was installed when `run` began, among the artifacts. As `gpurun_agent.protocol` has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

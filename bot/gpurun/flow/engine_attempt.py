@@ -28,6 +28,7 @@ from gpurun.domain.run import Attempt, AttemptState, AuditEntry, Run, RunState, 
 from gpurun.domain.stream import StreamName
 from gpurun.flow import edges, failpoints
 from gpurun.flow.build import ImageBuilds
+from gpurun.flow.engine_layer import let_layer_go, with_layer
 from gpurun.flow.engine_weights import lay_out_weights, let_weights_go, side_by_side
 from gpurun.flow.login import login_of
 from gpurun.flow.planning import job_of
@@ -301,7 +302,10 @@ class AttemptSteps:
             return launch, image
         wait_s = PREPARE_WAIT_S if image.ready else 0.0
         launch, weights = await lay_out_weights(self._s, attempt, run.plan, launch, wait_s=wait_s)
-        return launch, weights if isinstance(weights, WrongWeights) else side_by_side(image, weights)
+        if isinstance(weights, WrongWeights):
+            return launch, weights
+        prepared = side_by_side(image, weights)
+        return await with_layer(self._s, attempt, run, run.plan, launch) if prepared.ready else launch, prepared
 
     async def _launch(self, attempt: Attempt, plan: Plan) -> Launch:
         uplink = await edges.call(
@@ -424,6 +428,7 @@ class AttemptSteps:
         )
         await let_weights_go(self._s, attempt)
         self._builds.forget(attempt)
+        await let_layer_go(self._s, attempt)
 
 
 def _give_back(tx: Tx, before: Attempt, row: Attempt, lease: Lease) -> bool:

@@ -21,7 +21,7 @@ log = structlog.get_logger()
 async def look_at_cache(store: Store, hub: Hub) -> None:
     """One look. A use of an attempt that this store does not know is somebody else's, and ends with its deadline."""
     users = await edges.call(failpoints.CACHE_USERS, hub.users, timeout_s=CALL_TIMEOUT_S)
-    over = await store.read(lambda tx: frozenset(user for user in users if _is_over(tx, user)))
+    over = await store.read(lambda tx: frozenset(user for user in users if is_over(tx, user)))
     await edges.call(failpoints.CACHE_TIDY, lambda: hub.tidy(over), timeout_s=TIDY_TIMEOUT_S)
 
 
@@ -35,7 +35,7 @@ async def keep_cache_for_ever(store: Store, clock: Clock, hub: Hub) -> None:
         await clock.sleep(EVERY_S)
 
 
-def _is_over(tx: Tx, attempt_id: str) -> bool:
+def is_over(tx: Tx, attempt_id: str) -> bool:
     """For good: these states absorb, so that what is read here stays true."""
     attempt = tx.attempt(attempt_id)
     return attempt is not None and attempt.state in (AttemptState.GONE, AttemptState.VOID)

@@ -16,6 +16,7 @@ from gpurun.domain.errors import (
     CannotBuild,
     ConfigError,
     GpurunError,
+    NoSuchInput,
     NotByPolicy,
     NothingIncluded,
     PinNotFound,
@@ -29,7 +30,7 @@ from gpurun.domain.folder import CONFIG_NAME, beside
 from gpurun.domain.ids import CommitSha, ImageTag
 from gpurun.domain.lock import Lock
 from gpurun.domain.plan import Plan
-from gpurun.domain.run import Fault, Pins, Run, RunState, Verdict
+from gpurun.domain.run import Fault, Pins, Run, RunState, Verdict, source_commit
 from gpurun.domain.source import Merge
 from gpurun.flow import edges, failpoints
 from gpurun.flow.build import read_build
@@ -39,7 +40,8 @@ from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices
 from gpurun.flow.silence import kept_notes, recalled_notes
 from gpurun.plan import digest as digests
 from gpurun.plan.build import images_of, require_one_registry, syntax_note
-from gpurun.plan.lines import at_build, at_include
+from gpurun.plan.layer import why_not_kept
+from gpurun.plan.lines import at_build, at_include, at_input
 from gpurun.plan.load import load, policy_of
 from gpurun.plan.lock import (
     LOCK_NAME,
@@ -60,6 +62,7 @@ from gpurun.plan.resolve import (
     FetchHistory,
     FetchLfs,
     FetchSubmodule,
+    FindInputs,
     FindMerge,
     Pin,
     ReadBuild,
@@ -121,6 +124,8 @@ class Resolver:
         except NothingIncluded as error:
             assert isinstance(pin, ResolveModel)
             raise at_include(error, pin.spec, run.config_text, run.job) from error
+        except NoSuchInput as error:
+            raise at_input(error, run.config_text, run.job) from error
         except PinNotFound as error:
             raise told_with_day(error, pin, run.pins.lock or Lock(), folder=run.folder) from error
 
@@ -130,6 +135,13 @@ class Resolver:
                 return await self._fetch(run, job, pin)
             case ReadBuild():
                 return await self._read_build(run, job)
+            case FindInputs():
+                inputs = await edges.call(
+                    failpoints.RUN_INPUTS,
+                    lambda: self._s.git.inputs(run.repo.name, source_commit(run), run.folder, job.setup_inputs),
+                    timeout_s=CALL_TIMEOUT_S,
+                )
+                return lambda pins: replace(pins, setup_inputs=inputs)
             case ReadLock():
                 lock = part_for(job, await self._lock(run), images_of(job, run.pins.build))
                 return lambda pins: replace(pins, lock=lock)
@@ -296,6 +308,7 @@ def _notes(run: Run, job: Job, plan: Plan, pins: Pins) -> tuple[str, ...]:
     notes = [moved_note(locked, pins.tag_points_to, folder=run.folder), syntax_note(pins.build, job.build)]
     if plan.image is not None:
         notes.insert(0, platforms_note(plan.image, pins.platforms))
+    notes.append(why_not_kept(plan))
     if run.pr is None:  # no default branch was asked: who runs a job on a machine of theirs sets its policy
         notes.insert(0, NO_MERGE if job.wants_merge else "")
     else:

@@ -12,6 +12,7 @@ from gpurun.domain.stream import StreamName
 from gpurun.ports.bytes import Git, Hub, Images
 from gpurun.ports.clock import Chance, Clock
 from gpurun.ports.forge import Forge
+from gpurun.ports.layers import Layers
 from gpurun.ports.provider import Provider
 from gpurun.ports.store import Store
 from gpurun.ports.uplink import Uplinks
@@ -45,6 +46,7 @@ class EngineServices:
     chance: Chance
     git: Git
     hub: Hub
+    layers: Layers
     images: Images
     forge: Forge
     uplinks: Uplinks

@@ -12,6 +12,7 @@ import structlog
 from starlette.types import Message, Receive, Scope, Send
 
 from gpurun.http.agent_files import Artifacts, ModelFiles, serve_source
+from gpurun.http.agent_layer import hear_of_layer
 from gpurun.http.agent_session import claim, finish, report_phase, tell_masks
 from gpurun.http.agent_streams import StreamAppends
 from gpurun.http.asgi import ClientGone, Refusal, refuse
@@ -44,6 +45,9 @@ class AgentApi:
         async def masks(scope: Scope, receive: Receive, send: Send, _: str) -> None:
             await tell_masks(services, scope, receive, send)
 
+        async def layer(scope: Scope, receive: Receive, send: Send, _: str) -> None:
+            await hear_of_layer(services, scope, receive, send)
+
         async def source(scope: Scope, receive: Receive, send: Send, rest: str) -> None:
             await serve_source(services, scope, receive, send, rest)
 
@@ -54,8 +58,10 @@ class AgentApi:
             "streams": ("PUT", appends),
             "masks": ("GET", masks),
             "source": ("GET", source),
+            "layer": ("POST", layer),
             "models": ("GET", models),
             "artifacts": ("PUT", artifacts),
+            "installed": ("PUT", artifacts.installed),
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -125,11 +125,29 @@ class Artifacts:
             status, end = await self._take(caller, path, offset, data, size=size, sha256=sha256)
         await _answer(send, status, caller, end)
 
+    async def installed(self, scope: Scope, receive: Receive, send: Send, rest: str) -> None:
+        """Takes what is installed; the first that comes is kept, and none after the end."""
+        caller = await running_caller(self._services.store, scope)
+        if rest:
+            raise Refusal(404, "There is nothing here.")
+        text = await read_body(scope, receive, limit=protocol.MAX_INSTALLED, timeout_s=BODY_TIMEOUT_S)
+        data = (await self._services.masker(caller.attempt)).mask(text)
+        async with self._turns.setdefault(caller.attempt.id, asyncio.Lock()):
+            collected = await self._services.store.read(lambda tx: tx.artifacts(caller.attempt.id))
+            if all(artifact.path != protocol.INSTALLED for artifact in collected):
+                blob, sha256 = next_blob(caller.attempt.id, collected), hashlib.sha256(data).hexdigest()
+                artifact = Artifact(path=protocol.INSTALLED, size=len(data), sha256=sha256, blob=blob)
+                await self._append(artifact, 0, data)
+                await self._services.store.write(lambda tx: _add(tx, caller, artifact))
+        await answer(send, 200, protocol.encode(orders(caller.attempt, cancel=caller.cancel)), content_type=RECORDS)
+
     async def _take(
         self, caller: Caller, path: str, offset: int, data: bytes, *, size: int, sha256: str
     ) -> tuple[int, int]:
         """Status and the end of the file now."""
         collected = await self._services.store.read(lambda tx: tx.artifacts(caller.attempt.id))
+        if path == protocol.INSTALLED:
+            raise Refusal(422, "This name is kept for the list of what is installed.")
         before = next((artifact for artifact in collected if artifact.path == path), None)
         if before is not None:
             if before.sha256 != sha256:
@@ -144,6 +162,7 @@ class Artifacts:
 
     def _require_room(self, collected: tuple[Artifact, ...], size: int) -> None:
         limits = self._services.artifacts
+        collected = tuple(artifact for artifact in collected if artifact.path != protocol.INSTALLED)
         if size > limits.file_bytes:
             raise Refusal(413, f"A file may have {limits.file_bytes:,} bytes.")
         if len(collected) >= limits.files:
@@ -167,19 +186,19 @@ class Artifacts:
         if found != artifact.sha256:
             await self._services.blobs.delete(artifact.blob)
             raise Refusal(422, f"{artifact.path!r} arrived with the hash {found}; it was left out.")
+        await self._services.store.write(lambda tx: _add(tx, caller, artifact))
 
-        def write(tx: Tx) -> None:
-            tx.saw(caller.attempt.id)  # first: who sets a result meanwhile has either seen this file or waits for it
-            attempt = tx.attempt(caller.attempt.id)
-            assert attempt is not None
-            require_wanted(attempt)
-            known = tx.artifacts(attempt.id)
-            if any(other.blob == artifact.blob and other.path != artifact.path for other in known):
-                raise Refusal(422, "Another process of the server collected another file meanwhile.")
-            if all(other.path != artifact.path for other in known):
-                tx.add_artifact(attempt.id, artifact)
 
-        await self._services.store.write(write)
+def _add(tx: Tx, caller: Caller, artifact: Artifact) -> None:
+    tx.saw(caller.attempt.id)  # first: who sets a result meanwhile has either seen this file or waits for it
+    attempt = tx.attempt(caller.attempt.id)
+    assert attempt is not None
+    require_wanted(attempt)
+    known = tx.artifacts(attempt.id)
+    if any(other.blob == artifact.blob and other.path != artifact.path for other in known):
+        raise Refusal(422, "Another process of the server collected another file meanwhile.")
+    if all(other.path != artifact.path for other in known):
+        tx.add_artifact(attempt.id, artifact)
 
 
 def artifact_path(text: str) -> str:

@@ -70,6 +70,7 @@ async def claim(services: HttpServices, scope: Scope, receive: Receive, send: Se
         raise
     version = services.maskers.version(attempt.id)  # first: what comes in between is told again
     masker = await services.maskers.beside(caller.attempt)
+    layer = await services.layers.of(attempt.id) if caller.plan.setup_inputs else None
     spec = build_spec(
         caller.plan,
         caller.attempt,
@@ -81,6 +82,7 @@ async def claim(services: HttpServices, scope: Scope, receive: Receive, send: Se
         needles=masker.needles,
         masks_version=version,
         weights_mounted=caller.attempt.offer.provider in services.mounting,
+        layer=layer,
     )
     await answer(send, 200, spec, content_type=RECORDS)
 

@@ -11,6 +11,7 @@ from gpurun.domain.stream import ArtifactLimits
 from gpurun.http.maskers import Maskers
 from gpurun.ports.bytes import Blobs, Git, Hub
 from gpurun.ports.clock import Clock
+from gpurun.ports.layers import Layers
 from gpurun.ports.store import Store
 from gpurun.ports.vault import Vault
 from gpurun.telemetry.redact import Masker
@@ -23,6 +24,7 @@ class HttpServices:
     store: Store
     git: Git
     hub: Hub
+    layers: Layers
     blobs: Blobs
     clock: Clock
     maskers: Maskers

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from pydantic import SecretStr
 
+from gpurun.domain.layer import LayerUse
 from gpurun.domain.plan import Plan
 from gpurun.domain.run import Attempt
 from gpurun.domain.secret import GivenSecret
@@ -28,6 +29,7 @@ def build_spec(
     needles: Iterable[bytes],
     masks_version: int,
     weights_mounted: bool = False,
+    layer: LayerUse | None = None,
 ) -> bytes:
     """The answer of `claim`, and the only place where a value of a secret leaves the bot. Holds the run token too:
     never log it.
@@ -50,6 +52,7 @@ def build_spec(
             *masks_fields(needles, masks_version),
             *_models(plan),
             *([("weights", protocol.MOUNTED)] if plan.models and weights_mounted else []),
+            *_layer(plan, layer),
             *(("artifact", pattern) for pattern in plan.artifacts),
             ("artifact_files", limits.files),
             ("artifact_file_bytes", limits.file_bytes),
@@ -71,6 +74,16 @@ def orders(attempt: Attempt, *, cancel: bool = False) -> tuple[Field, ...]:
 def orders_of(*, stop: bool, hard_deadline: datetime) -> tuple[Field, ...]:
     """The same from its parts."""
     return ("cancel", int(stop)), ("deadline", int(hard_deadline.timestamp()))
+
+
+def _layer(plan: Plan, use: LayerUse | None) -> Iterator[Field]:
+    if use is None:
+        return
+    found = use.layer
+    words = ("make", use.most_bytes) if found is None else ("take", found.sha256, found.size, found.day, found.setup_ms)
+    yield "layer", "\0".join(str(word) for word in words)
+    for one in plan.setup_inputs:
+        yield "layer_input", one.path
 
 
 def _models(plan: Plan) -> Iterator[Field]:

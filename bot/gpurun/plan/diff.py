@@ -79,6 +79,8 @@ def _changes(a: Plan, b: Plan) -> Iterator[Change]:
     tags = ({f"tag {one.name}": one.object for one in plan.tags} for plan in (a, b))
     yield from _each(Group.SOURCE, *tags)
     yield from _one(Group.SOURCE, ("git",), "there" if a.git else None, "there" if b.git else None)
+    inputs = ({f"setup input {one.path}": f"{one.blob} {one.mode}" for one in plan.setup_inputs} for plan in (a, b))
+    yield from _each(Group.SOURCE, *inputs)
     yield from _one(Group.SOURCE, ("lfs",), "fetched" if a.lfs else None, "fetched" if b.lfs else None)
 
 

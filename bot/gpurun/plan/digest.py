@@ -52,6 +52,7 @@ def _fields(plan: Plan) -> dict[str, Json]:
         **_unless("submodules", {one.path: str(one.commit) for one in plan.submodules}, {}),
         **_unless("git", {"tags": {tag.name: str(tag.object) for tag in plan.tags}} if plan.git else {}, {}),
         **_unless("lfs", "fetched" if plan.lfs else "", ""),
+        **_unless("setup_inputs", {one.path: f"{one.mode} {one.blob}" for one in plan.setup_inputs}, {}),
     }
 
 

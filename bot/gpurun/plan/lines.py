@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpurun.domain.errors import ConfigError, NothingIncluded
+from gpurun.domain.errors import ConfigError, NoSuchInput, NothingIncluded
 from gpurun.domain.ids import JobName
 from gpurun.domain.plan import ModelSpec
 from gpurun.plan.load import tree
@@ -28,6 +28,15 @@ def at_build(error: ConfigError, file: str | bytes | None, job: JobName) -> Conf
     key = "registry" if error.message.startswith("`registry`") else "build"
     found = _entry(tree(file), job, key)
     at = found[0] if found else None
+    return ConfigError(error.message, line=at.line if at else 1, column=at.column if at else 1, hint=error.hint)
+
+
+def at_input(error: NoSuchInput, file: str | bytes | None, job: JobName) -> ConfigError:
+    """The error at the pattern. The file is a good one that has the job."""
+    found = _entry(tree(file), job, "setup_inputs")
+    items = found[1].items if found is not None and isinstance(found[1], Items) else ()
+    same = (item for item in items if isinstance(item, Text) and item.value == error.pattern)
+    at = next(same, found[0] if found else None)
     return ConfigError(error.message, line=at.line if at else 1, column=at.column if at else 1, hint=error.hint)
 
 

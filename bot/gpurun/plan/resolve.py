@@ -68,6 +68,11 @@ class ReadBuild:
 
 
 @dataclass(frozen=True, slots=True)
+class FindInputs:
+    """What the job's `setup_inputs` mean in the commit."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReadLock:
     """`.gpurun.lock` at the commit must say what the names in the job stand for."""
 
@@ -89,9 +94,17 @@ class ResolveModel:
 
 
 Pin = (
-    FindMerge | FetchCommit | FetchSubmodule | FetchHistory | FetchLfs | ReadBuild | ReadLock | ConfirmImage
+    FindMerge
+    | FetchCommit
+    | FetchSubmodule
+    | FetchHistory
+    | FetchLfs
+    | ReadBuild
+    | FindInputs
+    | ReadLock
+    | ConfirmImage
     | ResolveModel
-)  # fmt: skip
+)
 
 
 def missing_pins(job: Job, pins: Pins, *, folder: str = "") -> tuple[Pin, ...]:
@@ -105,6 +118,8 @@ def missing_pins(job: Job, pins: Pins, *, folder: str = "") -> tuple[Pin, ...]:
         return tuple(missing) or (ReadBuild(),)
     if job.checkout.git and pins.tree is not None and pins.tags is None:
         missing.append(FetchHistory())
+    if job.setup_inputs and pins.tree is not None and pins.setup_inputs is None:
+        missing.append(FindInputs())
     images = images_of(job, pins.build)
     if pins.lock is None and (job.needs_lock or any(isinstance(image, ImageTag) for image in images)):
         return (*missing, ReadLock())
@@ -165,6 +180,7 @@ def build(*, repo: RepoName, sha: CommitSha, job_name: JobName, job: Job, pins: 
         lfs=pins.lfs,
         git=bool(job.checkout.git),
         tags=pins.tags or (),
+        setup_inputs=tuple(sorted(pins.setup_inputs or (), key=lambda one: one.path)) if job.setup_inputs else (),
     )
 
 

@@ -13,7 +13,7 @@ from gpurun.domain.forge import Extra, GitSource
 from gpurun.domain.ids import CommitSha, ImageRef, RepoName, Revision
 from gpurun.domain.image import RegistryLogin, SeenImage
 from gpurun.domain.lock import ImagePin, LockedImage
-from gpurun.domain.plan import HubKind, ModelFile, ModelPin, ModelSpec
+from gpurun.domain.plan import HubKind, ModelFile, ModelPin, ModelSpec, SetupInput
 from gpurun.domain.repository import RepoFacts
 from gpurun.domain.source import Fetched, GitTag, ModuleUrl, Submodule
 
@@ -53,6 +53,15 @@ class Git(Protocol):
     async def fetch_history(self, source: GitSource, repo: RepoName, sha: CommitSha) -> tuple[GitTag, ...]:
         """The commits behind a fetched commit, without their contents, and the nearest tags. Idempotent, but for tags,
         which can move. Raises: PinNotFound, SourceUnavailable.
+        """
+        ...
+
+    async def inputs(
+        self, repo: RepoName, sha: CommitSha, folder: str, patterns: Sequence[str]
+    ) -> tuple[SetupInput, ...]:
+        """The files below `folder` that patterns of `setup_inputs` mean. Needs `fetch` before.
+
+        Raises: NoSuchInput, PinNotFound for too many, SourceUnavailable.
         """
         ...
 

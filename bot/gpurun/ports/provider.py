@@ -5,7 +5,7 @@ Semantics live here. A provider never retries create, never waits for an end, an
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 from gpurun.domain.build import Building, BuildPlan
@@ -137,6 +137,24 @@ class MountsWeights(Protocol):
     """
 
     mounts_weights: Literal[True]
+
+
+@runtime_checkable
+class KeepsLayers(Protocol):
+    """Power: volumes outlive instances. `Launch.layer` is mounted where the agent looks for it, read-only when there is
+    a layer in it, and new when there is none. Each carries the label of its shelf.
+    """
+
+    async def layer_volumes(self, shelf: str) -> tuple[str, ...]:
+        """Names of all volumes with that label. Raises: ProviderRefused, ProviderUnavailable."""
+        ...
+
+    async def remove_layers(self, volumes: Sequence[str]) -> None:
+        """Those that an instance has mounted stay; silent about those that are not there.
+
+        Raises: ProviderRefused, ProviderUnavailable.
+        """
+        ...
 
 
 @runtime_checkable

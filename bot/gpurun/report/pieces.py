@@ -13,7 +13,7 @@ from gpurun.domain.manifest import manifest_digest
 from gpurun.domain.plan import ModelPin
 from gpurun.domain.project import REFERENCE_URL
 from gpurun.domain.run import BUILDING, BUILT, Attempt, Phase, Run
-from gpurun.domain.stream import Artifact
+from gpurun.domain.stream import INSTALLED, Artifact
 from gpurun.domain.telemetry import Cost, GpuSummary, Series, Summary
 from gpurun.domain.text import clean
 from gpurun.report.facts import RunFacts
@@ -108,35 +108,37 @@ def times(facts: RunFacts) -> str:
 
 def spans(facts: RunFacts) -> list[tuple[str, str]]:
     """Each step that was seen and how long it took, `("boot", "0.5 s")`. Empty before there was an attempt."""
-    attempt = facts.attempt
-    if attempt is None:
-        return []
-    cells = [
-        ("plan and queue", between(facts.run.created_at, attempt.created_at)),
-        *_build(attempt),
-        ("boot", between(attempt.phase_times.get(BUILT, attempt.created_at), attempt.claimed_at)),
-        *_steps(attempt),
-        ("clear up", between(attempt.destroy_asked_at, attempt.gone_at)),
-    ]
+    cells = [(name, between(start, end)) for name, start, end in _steps(facts)]
     return [(name, took) for name, took in cells if took]
 
 
-def _build(attempt: Attempt) -> list[tuple[str, str]]:
-    """The images that it is made of, and the build; nothing when none was needed."""
-    began, ended = attempt.phase_times.get(BUILDING), attempt.phase_times.get(BUILT)
-    return [("pull", between(attempt.created_at, began)), ("build", between(began, ended))]
+def step_seconds(facts: RunFacts) -> dict[str, float]:
+    """The same in seconds."""
+    return {name: max((end - start).total_seconds(), 0.0) for name, start, end in _steps(facts) if start and end}
 
 
-def _steps(attempt: Attempt) -> list[tuple[str, str]]:
-    """A step lasts until the next one that was seen, the last one until the result."""
-    seen: list[tuple[Phase, datetime]] = [
-        (phase, attempt.phase_times[phase]) for phase in _STEPS if phase in attempt.phase_times
-    ]
+_Step = tuple[str, datetime | None, datetime | None]
+
+
+def _steps(facts: RunFacts) -> list[_Step]:
+    """A step of the agent lasts until the next one that was seen, the last one until the result."""
+    attempt = facts.attempt
+    if attempt is None:
+        return []
+    began, built = attempt.phase_times.get(BUILDING), attempt.phase_times.get(BUILT)
+    seen = [(phase, attempt.phase_times[phase]) for phase in _STEPS if phase in attempt.phase_times]
     ends = [moment for _, moment in seen[1:]] + [attempt.result_at]
     return [
-        (_STEP_NAMES[phase], between(start, end))
-        for (phase, start), end in zip(seen, ends, strict=False)
-        if phase in _STEP_NAMES
+        ("plan and queue", facts.run.created_at, attempt.created_at),
+        ("pull", attempt.created_at, began),
+        ("build", began, built),
+        ("boot", built or attempt.created_at, attempt.claimed_at),
+        *(
+            (_STEP_NAMES[phase], start, end)
+            for (phase, start), end in zip(seen, ends, strict=False)
+            if phase in _STEP_NAMES
+        ),
+        ("clear up", attempt.destroy_asked_at, attempt.gone_at),
     ]
 
 
@@ -247,17 +249,25 @@ def artifacts(facts: RunFacts) -> str:
     left_out = f"**Not kept:** {prose(facts.left_out, 1500)}" if facts.left_out else ""
     if not facts.artifacts:
         return left_out
-    listed = [f"{_artifact(facts, one)} {size(one.size)}" for one in facts.artifacts[:MAX_ROWS]]
-    more = len(facts.artifacts) - len(listed)
-    total = size(sum(one.size for one in facts.artifacts))
-    head = f"**Artifacts** ({link('all', _page_of(facts, f'artifacts/{_number(facts)}.tar'))}, {total}): "
-    head += ", ".join(listed) + (f" and {more} more" if more else "")
+    own, head = own_artifacts(facts), ""
+    if own:
+        listed = [f"{_artifact(facts, one, code(one.path, 120))} {size(one.size)}" for one in own[:MAX_ROWS]]
+        more = len(own) - len(listed)
+        total = size(sum(one.size for one in facts.artifacts))
+        head = f"**Artifacts** ({link('all', _page_of(facts, f'artifacts/{_number(facts)}.tar'))}, {total}): "
+        head += ", ".join(listed) + (f" and {more} more" if more else "")
     digest = f"Manifest {code(manifest_digest(facts.artifacts))}"
+    installed = [_artifact(facts, one, "what was installed") for one in facts.artifacts if one.path == INSTALLED]
+    digest += f", with {installed[0]}" if installed else ""
     return "\n\n".join(part for part in (head, digest, left_out) if part)
 
 
-def _artifact(facts: RunFacts, one: Artifact) -> str:
-    name = code(one.path, 120)
+def own_artifacts(facts: RunFacts) -> tuple[Artifact, ...]:
+    """Those that the job left."""
+    return tuple(one for one in facts.artifacts if one.path != INSTALLED)
+
+
+def _artifact(facts: RunFacts, one: Artifact, name: str) -> str:
     place = quote(one.path)
     if not one.blob or len(place) > MAX_LINK:
         return name

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from gpurun.domain.manifest import manifest_digest
 from gpurun.domain.plan import ModelPin
 from gpurun.domain.run import Verdict
+from gpurun.domain.stream import INSTALLED
 from gpurun.domain.telemetry import Cost
 from gpurun.report import pieces
 from gpurun.report.comment import plain_title
@@ -105,9 +106,11 @@ def _artifacts(facts: RunFacts, folder: str) -> Rows:
     left_out = [("not kept", one_line(facts.left_out, 1500))] if facts.left_out else []
     if not facts.artifacts:
         return left_out
-    files = [("", f"{_INDENT}{one_line(one.path)}  {size(one.size)}") for one in facts.artifacts]
-    told = ("artifacts", one_line(folder) or f"{len(files)} kept")
-    return [told, *files, ("manifest", manifest_digest(facts.artifacts)), *left_out]
+    files = [("", f"{_INDENT}{one_line(one.path)}  {size(one.size)}") for one in pieces.own_artifacts(facts)]
+    told = [("artifacts", one_line(folder) or f"{len(files)} kept"), *files] if files else []
+    installed = [(one, f"{one_line(folder)}/" if folder else "") for one in facts.artifacts if one.path == INSTALLED]
+    told += [("installed", f"{place}{one.path}  {size(one.size)}") for one, place in installed]
+    return [*told, ("manifest", manifest_digest(facts.artifacts)), *left_out]
 
 
 class ModelResult(BaseModel):
@@ -166,8 +169,11 @@ class RunResult(BaseModel):
     """The price is what the operator declared, not what a provider bills."""
     log_bytes: int
     """Size of the whole log."""
+    times_s: dict[str, float]
+    """Seconds of each step that was seen: `plan and queue`, `boot`, `source`, `models`, `setup`, `run`, `collect`,
+    `clear up`."""
     artifacts: dict[str, str]
-    """sha256 by path."""
+    """sha256 by path. `gpurun/installed.txt` is what was installed when `run` began."""
     artifacts_dir: str
     """The folder that the artifacts were written to; empty when there are none."""
     artifacts_manifest: str
@@ -204,6 +210,7 @@ def run_result(facts: RunFacts, *, artifacts_dir: str = "") -> RunResult:
         usd=f"{micro / 1_000_000:f}",
         usd_declared=any(cost.declared for cost in facts.costs),
         log_bytes=facts.log_size,
+        times_s=pieces.step_seconds(facts),
         artifacts={artifact.path: artifact.sha256 for artifact in facts.artifacts},
         artifacts_dir=artifacts_dir,
         artifacts_manifest=manifest_digest(facts.artifacts),
@@ -233,6 +240,7 @@ def no_run_result(job: str, verdict: Verdict, *, reason: str, detail: str) -> Ru
         usd="0",
         usd_declared=False,
         log_bytes=0,
+        times_s={},
         artifacts={},
         artifacts_dir="",
         artifacts_manifest="",

@@ -62,6 +62,15 @@ class FakeBot:
         self.streams = {"log": bytearray(), "metrics": bytearray()}
         self.artifacts: dict[str, bytes] = {}
         self.artifact_parts: dict[str, bytearray] = {}
+        self.installed: bytes | None = None
+        self.no_installed = False
+        self.layer = ""
+        """As the spec has it."""
+        self.layer_inputs: list[str] = []
+        self.layers: list[dict[str, str]] = []
+        """What was told of them."""
+        self.no_layer = ""
+        """Why none is kept."""
         self.phases: list[str] = []
         self.claims: list[dict[str, bytes]] = []
         self.finished: list[dict[str, bytes]] = []
@@ -200,6 +209,8 @@ class FakeBot:
                 etag = model.etags.get(path, sha256)
                 fields.append(("file", f"{index}\0{len(content)}\0{sha256}\0{etag}\0{path}"))
         fields += [("weights", self.weights)] if self.weights else []
+        fields += [("layer", self.layer)] if self.layer else []
+        fields += [("layer_input", item) for item in self.layer_inputs]
         fields += [("artifact", item) for item in self.artifact_globs]
         fields += [(name, value) for name, value in self.artifact_limits.items()]
         return protocol.encode(fields)
@@ -372,6 +383,14 @@ class _Handler(BaseHTTPRequestHandler):
         elif kind == "artifacts":
             bot.before_artifact(unquote(rest))
             self.answer(*bot.add_artifact(unquote(rest), query, body))
+        elif kind == "installed" and bot.no_installed:
+            self.answer(413, b"too much")
+        elif kind == "installed":
+            bot.installed = body
+            self.answer(200, bot.common())
+        elif kind == "layer":
+            bot.layers.append({name: value.decode() for name, value in protocol.decode(body)})
+            self.answer(409, bot.no_layer.encode()) if bot.no_layer else self.answer(200, bot.common())
         elif kind == "finish":
             bot.finished.append(dict(protocol.decode(body)))
             self.answer(200, bot.common())

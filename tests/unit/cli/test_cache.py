@@ -11,8 +11,10 @@ from click.testing import CliRunner
 
 from gpurun.adapters.clock import SystemClock
 from gpurun.adapters.hub.shelf import Shelf
+from gpurun.adapters.layers import LayerShelf
 from gpurun.cli.main import cli
 from gpurun.domain.ids import Revision
+from gpurun.domain.layer import LayerWish
 from gpurun.domain.plan import ModelFile, ModelPin
 
 USER = "0" * 26
@@ -60,7 +62,23 @@ def pin(letter):
 def test_nothing_yet():
     assert cache("list") == (0, "Nothing is cached yet: the first run with a model or data set does it.\n", "")
     assert cache("prune") == (0, "Nothing is cached.\n", "")
-    assert json.loads(cache("list", "--json")[1]) == {"caches": []}
+    assert json.loads(cache("list", "--json")[1]) == {"caches": [], "setup_layers": []}
+
+
+def test_the_list_shows_layers_of_setup(state):
+    layers = LayerShelf(state / "layers")
+    wish = LayerWish(repo="0:local/train", key="k", read=("local",), write="local")
+    layers.use(wish, user=USER, until=NOW + timedelta(hours=1), now=NOW)
+    assert layers.made(USER, sha256="5" * 64, size=1_200_000_000, setup_ms=58_300, now=NOW) == ""
+    code, out, err = cache("list")
+    assert (code, err) == (0, "")
+    day = NOW.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    assert out == (
+        f"setup of local/train (local)  1.2 GB  58.3 s of setup, last {day}, used by 1 run\n"
+        "1.2 GB of at most 53.7 GB in volumes of the Docker Engine\n"
+    )
+    (told,) = json.loads(cache("list", "--json")[1])["setup_layers"]
+    assert (told["repository"], told["setup_s"], told["attempts"]) == ("local/train", 58.3, [USER])
 
 
 def test_the_list_shows_what_runs_use(put, shelf, monkeypatch):

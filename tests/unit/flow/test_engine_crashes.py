@@ -15,7 +15,7 @@ from gpurun.domain.run import Phase, Verdict
 from gpurun.domain.source import Gitlink
 from gpurun.flow import failpoints
 from gpurun.plan.lock import write_lock
-from tests.fakes.cloud import BuildingCloud, Machines, MountingCloud, SlowCloud, SmallCloud
+from tests.fakes.cloud import BuildingCloud, KeepingCloud, Machines, MountingCloud, SlowCloud, SmallCloud
 from tests.fakes.parts import Script
 from tests.fakes.rows import IMAGE, SHA, TREE, a_pull
 from tests.fakes.world import CONFIG, World
@@ -73,6 +73,8 @@ def file_for(name):
             return WITH_MODEL.replace(REVISION, "main")
         case [_, edge] if edge.partition("_")[0] == "build":
             return WITH_MODEL.replace(f"image: {IMAGE}", "build: .")
+        case ["attempt", "layer" | "layer_let_go" | "layer_remove"] | ["run", "inputs"]:
+            return WITH_MODEL.replace("    run:", "    setup: make\n    setup_inputs: [r.txt]\n    run:")
         case [_, "login"]:
             return WITH_MODEL.replace("    run:", "    registry: {username: ci, password: REGISTRY_TOKEN}\n    run:")
         case ["run", edge] if edge.partition("_")[0] in ("merge", "submodule", "history", "lfs"):
@@ -93,6 +95,8 @@ async def lead_past(world, name):
         case [_, edge] if edge.partition("_")[0] == "build":
             world.use(BuildingCloud(world.clock, boots_after_s=200, answers=[BUILT]))
             world.git.archives = {SHA: archive(("Dockerfile", b"FROM scratch\n"))}
+        case ["attempt", "layer" | "layer_let_go" | "layer_remove"]:
+            world.use(KeepingCloud(world.clock, boots_after_s=200))
         case ["attempt", "weights"]:
             world.use(MountingCloud(world.clock, boots_after_s=200))
         case ["run", "lock"]:

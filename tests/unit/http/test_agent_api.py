@@ -12,6 +12,7 @@ from pydantic import SecretStr
 
 from gpurun.adapters.secrets import MemorySecrets
 from gpurun.adapters.store.attempts import AttemptTable
+from gpurun.domain import stream
 from gpurun.domain.errors import PinNotFound, SourceUnavailable
 from gpurun.domain.offer import DiskUse
 from gpurun.domain.run import AttemptState, Phase, Result, ResultKind
@@ -650,6 +651,24 @@ async def test_artifacts_have_a_limit_each_and_in_number(world):
         assert (await world.collect(f"f{number}", b"")).status_code == 200
     many = await world.collect("f8", b"")
     assert (many.status_code, many.text) == (413, "There may be 8 files.\n")
+
+
+async def test_what_is_installed_is_kept_once_and_masked_and_takes_no_room(world):
+    await world.add()
+    await world.claim()
+    for text in (b"numpy==2.1.0\nhf_" + b"a" * 30 + b"\n", b"other"):
+        answer = await world.install(text)
+        assert (answer.status_code, records(answer)["cancel"]) == (200, "0")
+    (artifact,) = await world.store.read(lambda tx: tx.artifacts(ATTEMPT_ID))
+    kept = b"numpy==2.1.0\n" + b"*" * 33 + b"\n"
+    assert (artifact.path, artifact.size) == ("gpurun/installed.txt", len(kept))
+    assert artifact.sha256 == hashlib.sha256(kept).hexdigest()
+    assert b"".join([piece async for piece in world.services.blobs.open(artifact.blob)]) == kept
+    assert (await world.collect("gpurun/installed.txt", b"mine")).status_code == 422
+    for number in range(8):
+        assert (await world.collect(f"f{number}", b"")).status_code == 200
+    assert (await world.install(b"x" * (protocol.MAX_INSTALLED + 1))).status_code == 413
+    assert protocol.INSTALLED == stream.INSTALLED
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from gpurun.http.webhook import sign
 from gpurun.ports.store import Kind
 from gpurun.run import tokens
 from gpurun_agent import protocol
+from tests.fakes.parts import FakeLayers
 
 NOW = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 INSTALL_SECRET = b"install secret of the tests"
@@ -134,7 +135,8 @@ class OneModelHub:
 def services_over(store: Any, clock: Any, blobs: Any, *, secrets: Any = None, **changes: Any) -> HttpServices:
     secrets = secrets or MemorySecrets()
     services = HttpServices(
-        store=store, git=TarGit(), hub=OneModelHub(), blobs=blobs, clock=clock, install_secret=INSTALL_SECRET,
+        store=store, git=TarGit(), hub=OneModelHub(), layers=FakeLayers(), blobs=blobs, clock=clock,
+        install_secret=INSTALL_SECRET,
         maskers=Maskers(secrets, INSTALL_SECRET), vault=GivenVault({}, secrets),
         webhook_secrets=(SecretStr(WEBHOOK_SECRET), SecretStr("")), public_url="http://gpurun.test",
         log_quota_bytes=1_000_000, artifacts=ArtifactLimits(files=8, file_bytes=8000, total_bytes=10_000),
@@ -224,6 +226,9 @@ class World:
         whole = data if whole is None else whole
         query = f"offset={offset}&size={len(whole)}&sha256={hashlib.sha256(whole).hexdigest()}"
         return await self.client.put(f"/agent/v1/artifacts/{path}?{query}", content=data, headers=self.bearer())
+
+    async def install(self, text: bytes) -> httpx.Response:
+        return await self.client.put("/agent/v1/installed", content=text, headers=self.bearer())
 
     def bearer(self, token: str | None = None) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.token if token is None else token}"}

@@ -15,7 +15,7 @@ from pathlib import Path
 from gpurun.domain.build import BuildPin
 from gpurun.domain.ids import CommitSha, HubRef, ImageTag, JobName, RepoName, Revision, TreeSha
 from gpurun.domain.lock import ImagePin, Lock, LockedImage, LockedModel
-from gpurun.domain.plan import ModelFile, Plan
+from gpurun.domain.plan import ModelFile, Plan, SetupInput
 from gpurun.domain.run import Pins
 from gpurun.domain.source import Gitlink, GitTag
 from gpurun.plan.build import images_of
@@ -75,6 +75,7 @@ class Case:
     lfs: bool = False
     tags: tuple[GitTag, ...] = ()
     build: BuildPin | None = None
+    inputs: tuple[SetupInput, ...] | None = None
 
 
 def planned(case: Case) -> Plan:
@@ -85,7 +86,7 @@ def planned(case: Case) -> Plan:
         for spec in pinned(job, LOCK, images_of(job, case.build)).models
     )
     pins = Pins(tree=TREE, lock=LOCK, image_confirmed=True, models=models, links=case.links, lfs=case.lfs)
-    pins = replace(pins, tags=case.tags, build=case.build)
+    pins = replace(pins, tags=case.tags, build=case.build, setup_inputs=case.inputs)
     return build(repo=case.repo, sha=COMMIT, job_name=JobName(case.job), job=job, pins=pins, folder=case.folder)
 
 
@@ -180,6 +181,13 @@ CASES = {
     "git": replace(
         _with("checkout: {git: true}"),
         tags=(GitTag(name="größe", object=CommitSha("4" * 40), commit=COMMIT),),
+    ),
+    "setup-inputs": replace(
+        _with("setup: pip install -r größe.txt", "setup_inputs: [größe.txt, 'reqs/*']"),
+        inputs=(
+            SetupInput(path="reqs/a.txt", mode="100755", blob="5" * 40),
+            SetupInput(path="größe.txt", mode="100644", blob="6" * 40),
+        ),
     ),
     "git-without-tags": _with("checkout: {git: true}"),
     # the rest

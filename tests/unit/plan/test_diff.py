@@ -8,7 +8,7 @@ import pytest
 
 from gpurun.domain.build import BuildPlan
 from gpurun.domain.ids import CommitSha, ImageRef, JobName, RepoName, Revision, TreeSha
-from gpurun.domain.plan import ModelFile, ModelPin, Plan, Resources
+from gpurun.domain.plan import ModelFile, ModelPin, Plan, Resources, SetupInput
 from gpurun.domain.source import GitTag, Submodule
 from gpurun.plan.diff import Change, Group, changes, needs_files
 
@@ -83,6 +83,7 @@ def test_every_field_of_a_plan_is_compared():
         "artifacts": (),
         "submodules": (Submodule(path="a", url="", commit=CommitSha("1" * 40)),),
         "lfs": True,
+        "setup_inputs": (SetupInput(path="a", mode="100644", blob="1" * 40),),
         "git": True,
         "tags": (GitTag(name="v1", object=CommitSha("1" * 40), commit=CommitSha("1" * 40)),),
     }

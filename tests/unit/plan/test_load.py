@@ -552,8 +552,8 @@ def test_explain_quotes_the_line_with_a_caret():
 .gpurun.yml:6:5: unknown key `comand`; did you mean `run`?
 6 |     comand: x
   |     ^
-Allowed here: `kind`, `trigger`, `image`, `build`, `registry`, `setup`, `run`, `workdir`, `env`, `secrets`, \
-`models`, `datasets`, `resources`, `providers`, `limits`, `retry`, `checkout`, `artifacts`.\
+Allowed here: `kind`, `trigger`, `image`, `build`, `registry`, `setup`, `setup_inputs`, `run`, `workdir`, `env`, \
+`secrets`, `models`, `datasets`, `resources`, `providers`, `limits`, `retry`, `checkout`, `artifacts`.\
 """
     )
 
@@ -1034,3 +1034,21 @@ def test_the_login_of_a_job_replaces_that_of_the_defaults():
     only = load(defaults + HEAD).jobs["smoke"]
     assert only.registry is not None
     assert only.registry.password == "ONE"
+
+
+def test_setup_inputs():
+    text = HEAD + "    setup: pip install .\n    setup_inputs: [requirements.txt, 'src/**']\n"
+    assert load(text).jobs["smoke"].setup_inputs == ("requirements.txt", "src/**")
+    assert load(HEAD).jobs["smoke"].setup_inputs == ()
+    with pytest.raises(ConfigError, match="there is no `setup` that could read them"):
+        load(HEAD + "    setup_inputs: [a]\n")
+    shared = text.replace("jobs:", "defaults: {setup_inputs: [a]}\njobs:").replace(
+        "    setup_inputs: [requirements.txt, 'src/**']\n", ""
+    )
+    assert load(shared).jobs["smoke"].setup_inputs == ("a",)
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../up", "a/../b", "~/x", "a\\b", "''"])
+def test_setup_inputs_lie_under_the_folder_of_the_file(path):
+    with pytest.raises(ConfigError, match=r"is no path under the folder of this file|setup_inputs"):
+        load(HEAD + f"    setup: make\n    setup_inputs: [{path}]\n")

@@ -21,6 +21,7 @@ from gpurun.adapters.git.history import (
     tar_of,
     write_git_folder,
 )
+from gpurun.adapters.git.inputs import find_inputs
 from gpurun.adapters.git.kept import KeptTars
 from gpurun.adapters.git.mirrors import (
     ATTRIBUTES,
@@ -37,6 +38,7 @@ from gpurun.adapters.git.turns import only_writer
 from gpurun.domain.errors import SourceUnavailable
 from gpurun.domain.forge import GitSource
 from gpurun.domain.ids import CommitSha, RepoName
+from gpurun.domain.plan import SetupInput
 from gpurun.domain.source import GitTag
 
 MAX_LISTED_TAGS_BYTES = 8 * 1024 * 1024
@@ -71,6 +73,11 @@ class GitPast(GitMirrors):
                 tags = nearest_tags(await self._listed_tags(past, source, repo), history)
                 await self._get_tags(past, source, repo, tags, lock_fd)
         return tags
+
+    async def inputs(
+        self, repo: RepoName, sha: CommitSha, folder: str, patterns: Sequence[str]
+    ) -> tuple[SetupInput, ...]:
+        return await find_inputs(partial(self._git, self._mirror(repo)), sha, folder, patterns)
 
     async def _get_tags(
         self, past: Path, source: GitSource, repo: RepoName, tags: Sequence[GitTag], lock_fd: int

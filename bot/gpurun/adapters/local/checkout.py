@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpurun.adapters.git.history import nearest_tags, read_history
+from gpurun.adapters.git.inputs import find_inputs
 from gpurun.adapters.git.missing import summarise
 from gpurun.adapters.git.process import Ended, run_git
 from gpurun.domain.errors import PinNotFound, SourceUnavailable, UserError
 from gpurun.domain.forge import Extra, RepoFile, RepoRef
 from gpurun.domain.ids import BranchName, CommitSha, RepoName, TreeSha
+from gpurun.domain.plan import SetupInput
 from gpurun.domain.quantity import quoted
 from gpurun.domain.repository import (
     DOTENV,
@@ -265,6 +267,15 @@ class Checkout:
             return await self._ask(folder, *argv, given=given)
 
         return await summarise(git, sha, skip=skip, get=get)
+
+    async def inputs(self, sha: CommitSha, folder: str, patterns: Sequence[str]) -> tuple[SetupInput, ...]:
+        """What `setup_inputs` mean. Raises NoSuchInput, PinNotFound."""
+        here = self._folder
+
+        async def git(*argv: str, given: bytes = b"") -> Ended:
+            return await self._ask(here, *argv, given=given)
+
+        return await find_inputs(git, sha, folder, patterns)
 
     async def tags(self, sha: CommitSha) -> tuple[GitTag, ...]:
         """Those that a run's `.git` would hold."""

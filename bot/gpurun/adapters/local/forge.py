@@ -20,6 +20,7 @@ from gpurun.domain.forge import (
     RepoRef,
 )
 from gpurun.domain.ids import BranchName, CommitSha, TreeSha
+from gpurun.domain.plan import SetupInput
 from gpurun.domain.source import Fetched, Gitlink, GitTag
 
 MAX_SNAPSHOT_BYTES = 512 * 1024 * 1024
@@ -53,6 +54,10 @@ class LocalForge:
     async def contents(self, sha: CommitSha, *, skip: Collection[Extra], get: Collection[Extra]) -> Fetched:
         """Raises PinNotFound when `Git.fetch` would; of submodules only those that the commit itself names."""
         return await self._checkout.contents(sha, skip=skip, get=get)
+
+    async def inputs(self, sha: CommitSha, folder: str, patterns: Sequence[str]) -> tuple[SetupInput, ...]:
+        """What `setup_inputs` mean in a commit that is here. Raises NoSuchInput, PinNotFound."""
+        return await self._checkout.inputs(sha, folder, patterns)
 
     async def tags(self, sha: CommitSha) -> tuple[GitTag, ...]:
         """Those that a run's `.git` would hold."""

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from gpurun.domain.offer import InstanceState, Launch, Owned, Uplink
 from gpurun.domain.plan import Resources
-from gpurun.providers.docker.ready_image import AGENT_PATH, BOOT_PATH, HUB_PATH, UPLINK_PATH, WORK_PATH, ready_name
+from gpurun.providers.docker.ready_image import (
+    AGENT_PATH,
+    BOOT_PATH,
+    HUB_PATH,
+    LAYER_PATH,
+    UPLINK_PATH,
+    WORK_PATH,
+    ready_name,
+)
 
 if TYPE_CHECKING:
     from docker.api.client import APIClient
@@ -20,6 +28,8 @@ LABEL_INSTALL = "gpurun.install"
 LABEL_WATCH = "gpurun.watch"
 LABEL_DISK = "gpurun.disk-mib"
 """What the container may write, fixed when it is made. Absent: no limit."""
+LABEL_SHELF = "gpurun.layers"
+"""Of a volume with a layer of `setup`: whose records know it."""
 PIDS_LIMIT = 4096
 KEPT_LOG = {"max-size": "16m", "max-file": "2"}
 """The engine keeps only what boot script and agent say; the job's output goes through the agent."""
@@ -138,6 +148,10 @@ def create_container(api: APIClient, launch: Launch, limits: Limits, *, network:
         mounts.append(Mount(UPLINK_PATH, launch.uplink.address, type="bind", read_only=True))
     if launch.weights:
         mounts.append(Mount(HUB_PATH, launch.weights, type="bind", read_only=True))
+    if launch.layer is not None:
+        taken = launch.layer.layer is not None
+        mark = {LABEL_SHELF: launch.layer.shelf}
+        mounts.append(Mount(LAYER_PATH, launch.layer.volume, type="volume", read_only=taken, labels=mark))
     gpus = [DeviceRequest(count=launch.needs.gpus, capabilities=[["gpu"]])] if launch.needs.gpus else None
     memory_bytes = limits.memory_mib * 1024 * 1024
     host_config = api.create_host_config(

@@ -180,9 +180,10 @@ def layer_bytes(api: APIClient, ref: str) -> int | None:
 
 
 def volume_folders(api: APIClient, ref: str) -> tuple[str, ...]:
-    """Where the container's volumes are on the host. Vendor errors pass."""
+    """Where those of the container's volumes are on the host to which it may write. Vendor errors pass."""
     mounts = api.inspect_container(ref).get("Mounts") or ()
-    return tuple(mount["Source"] for mount in mounts if mount.get("Type") == "volume" and mount.get("Source"))
+    own = (mount for mount in mounts if mount.get("Type") == "volume" and mount.get("RW", True))
+    return tuple(mount["Source"] for mount in own if mount.get("Source"))
 
 
 def tree_bytes(folder: str) -> int:

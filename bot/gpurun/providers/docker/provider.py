@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -77,7 +77,9 @@ class DockerConfig(BaseModel):
 
 
 class DockerProvider:
-    """`ports.provider.Provider`, `Prepares`, `Builds`, `HasImages`, `MountsWeights`, `SaysPlatform`, `SaysWhyNot`."""
+    """`ports.provider.Provider`, `Prepares`, `Builds`, `HasImages`, `MountsWeights`, `KeepsLayers`, `SaysPlatform`,
+    `SaysWhyNot`.
+    """
 
     name = "docker"
     mounts_weights: Literal[True] = True
@@ -193,6 +195,14 @@ class DockerProvider:
             if is_gone(exc):
                 return b""
             raise translated(exc, to=f"read the output of {ref[:12]}") from exc
+
+    async def layer_volumes(self, shelf: str) -> tuple[str, ...]:
+        mark = f"{container.LABEL_SHELF}={shelf}"
+        told = await self._engine.safe(lambda api: api.volumes(filters={"label": mark}), to="list volumes")
+        return tuple(str(one["Name"]) for one in told.get("Volumes") or ())
+
+    async def remove_layers(self, volumes: Sequence[str]) -> None:
+        await self._engine.safe(lambda api: _remove_volumes(api, volumes), to="remove volumes")
 
     async def close(self) -> None:
         self._builds.close()
@@ -317,6 +327,16 @@ def is_gone(exc: BaseException) -> bool:
 def _all_of_ours(api: APIClient) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = api.containers(all=True, filters={"label": container.LABEL_ATTEMPT})
     return found
+
+
+def _remove_volumes(api: APIClient, volumes: Sequence[str]) -> None:
+    """404: it is gone; 409: a container has it."""
+    for name in volumes:
+        try:
+            api.remove_volume(name)
+        except vendor_errors() as exc:
+            if status_of(exc) not in {404, 409}:
+                raise
 
 
 def _last_output(api: APIClient, ref: str, max_bytes: int) -> bytes:

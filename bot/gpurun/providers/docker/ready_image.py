@@ -31,7 +31,9 @@ UPLINK_PATH = f"/{ROOT}/s"
 WORK_PATH = f"/{ROOT}/work"
 HUB_PATH = f"/{ROOT}/hub/hub"
 """Below `HF_HOME`, which every user may write to; this is where huggingface_hub looks for repositories."""
-OPEN_FOLDERS = ("work", "home", "hub", "tmp")
+LAYER_PATH = f"/{ROOT}/layer"
+"""A volume that is new gets its owner and mode from here."""
+OPEN_FOLDERS = ("work", "home", "hub", "tmp", "layer")
 
 REPOSITORY = "gpurun-ready"
 KEEP = timedelta(days=7)

@@ -39,6 +39,7 @@ def test_the_layer_is_the_same_bytes_each_time_and_open_to_every_user():
         "gpurun/home": "0o1777",
         "gpurun/hub": "0o1777",
         "gpurun/tmp": "0o1777",
+        "gpurun/layer": "0o1777",
         "gpurun/boot.sh": "0o755",
         "gpurun/agent.pyz": "0o644",
     }

@@ -1,0 +1,286 @@
+"""A layer put onto a copy of what was before gives what was after; one that does not fit changes nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpurun_agent.layer import Broken, NotKept, NotTaken, Place, pack, require_fits, unpack, verify
+
+MOST = 1 << 30
+
+
+def nothing() -> None:
+    """No pause."""
+
+
+def place_of(folder: Path, **changes) -> Place:
+    return Place(os.fsencode(folder), b"gpurun/work", **changes)
+
+
+def tree(folder: Path) -> dict[str, tuple]:
+    """All that a layer has to bring back."""
+    found: dict[str, tuple] = {}
+    groups: dict[int, list[str]] = {}
+    for path in sorted(folder.rglob("*")):
+        state, name = path.lstat(), str(path.relative_to(folder))
+        kind = stat.S_IFMT(state.st_mode)
+        content: object = ""
+        if kind == stat.S_IFREG:
+            content = (path.read_bytes(), {key: os.getxattr(path, key) for key in os.listxattr(path)})
+            groups.setdefault(state.st_ino, []).append(name)
+        elif kind == stat.S_IFLNK:
+            content = str(path.readlink())
+        found[name] = (state.st_mode, state.st_uid, state.st_gid, state.st_mtime_ns, content)
+    links = {tuple(names) for names in groups.values() if len(names) > 1}
+    return {**found, "links": tuple(sorted(links))}
+
+
+def copied(folder: Path, to: Path) -> None:
+    subprocess.run(["cp", "-a", str(folder), str(to)], check=True)
+
+
+def layer_of(folder: Path, change, **place) -> bytes:
+    """What `change` did to the folder, as a layer."""
+    at = place_of(folder, **place)
+    before = at.look(nothing)
+    change()
+    out = io.BytesIO()
+    sha256, size = pack(at, before, out, MOST, nothing)
+    assert (hashlib.sha256(out.getvalue()).hexdigest(), len(out.getvalue())) == (sha256, size)
+    verify(out, sha256, size, nothing)
+    return out.getvalue()
+
+
+NAMES = ["a", "b", "c", "n" * 120, "ä\n"]
+PATHS = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3).map("/".join)
+STEPS = st.one_of(
+    st.tuples(st.just("write"), PATHS, st.binary(max_size=1500)),
+    st.tuples(st.just("append"), PATHS, st.binary(min_size=1, max_size=5)),
+    st.tuples(st.just("folder"), PATHS, st.none()),
+    st.tuples(st.just("symlink"), PATHS, st.sampled_from(["a", "/nowhere", "x" * 150])),
+    st.tuples(st.just("hardlink"), PATHS, PATHS),
+    st.tuples(st.just("remove"), PATHS, st.none()),
+    st.tuples(st.just("rename"), PATHS, PATHS),
+    st.tuples(st.just("mode"), PATHS, st.sampled_from([0o600, 0o644, 0o755, 0o4755, 0o700, 0o1777])),
+    st.tuples(st.just("time"), PATHS, st.integers(min_value=0, max_value=2**62)),
+    st.tuples(st.just("pipe"), PATHS, st.none()),
+    st.tuples(st.just("owner"), PATHS, st.sampled_from([0, 1000, 3_000_000])),
+)
+
+
+def take(folder: Path, step) -> None:
+    """A step that cannot be taken is none."""
+    what, name, more = step
+    path = folder / name
+    try:
+        if path.is_fifo() and what in ("write", "append"):
+            return  # it would wait for a reader
+        if what == "write":
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(more)
+        elif what == "append":
+            with path.open("ab") as file:
+                file.write(more)
+        elif what == "folder":
+            path.mkdir(parents=True)
+        elif what == "symlink":
+            path.symlink_to(more)
+        elif what == "hardlink":
+            os.link(folder / more, path, follow_symlinks=False)
+        elif what == "remove":
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        elif what == "rename":
+            path.rename(folder / more)
+        elif what == "mode" and not path.is_symlink():
+            path.chmod(more)
+        elif what == "time":
+            os.utime(path, ns=(more, more), follow_symlinks=False)
+        elif what == "pipe":
+            os.mkfifo(path)
+        elif what == "owner" and os.geteuid() == 0:
+            os.chown(path, more, more, follow_symlinks=False)
+    except (OSError, shutil.Error):
+        pass
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(before=st.lists(STEPS, max_size=12), setup=st.lists(STEPS, max_size=12))
+def test_a_layer_brings_back_what_setup_did(before, setup):
+    with tempfile.TemporaryDirectory() as made:
+        folder, other = Path(made) / "one", Path(made) / "two"
+        folder.mkdir()
+        for step in before:
+            take(folder, step)
+        copied(folder, other)
+        layer = layer_of(folder, lambda: [take(folder, step) for step in setup])
+        require_fits(place_of(other), io.BytesIO(layer))
+        unpack(place_of(other), io.BytesIO(layer), nothing)
+        assert tree(other) == tree(folder)
+
+
+def test_tar_reads_a_layer(tmp_path):
+    def setup() -> None:
+        (tmp_path / "root/usr").mkdir()
+        (tmp_path / f"root/usr/{'l' * 200}").write_bytes(b"x" * 600)
+        (tmp_path / "root/old").unlink()
+
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root/old").touch()
+    (tmp_path / "layer.tar").write_bytes(layer_of(tmp_path / "root", setup))
+    told = subprocess.run(["tar", "tf", tmp_path / "layer.tar"], capture_output=True, text=True, check=True).stdout
+    assert told.splitlines() == [".wh.old", "usr", f"usr/{'l' * 200}"]
+
+
+def test_attributes_of_users_are_kept(tmp_path):
+    folder = tmp_path / "one"
+    folder.mkdir()
+    try:
+        os.setxattr(folder, "user.probe", b"1")
+    except OSError:
+        pytest.skip("this file system keeps no attributes")
+
+    def setup() -> None:
+        (folder / "a").write_text("a")
+        os.setxattr(folder / "a", "user.mine", b"\0\xff\n")
+
+    (tmp_path / "two").mkdir()
+    unpack(place_of(tmp_path / "two"), io.BytesIO(layer_of(folder, setup)), nothing)
+    assert os.getxattr(tmp_path / "two/a", "user.mine") == b"\0\xff\n"
+
+
+def test_what_is_left_out_is_neither_packed_nor_removed(tmp_path):
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "tmp/gone").touch()
+
+    def setup() -> None:
+        (tmp_path / "tmp/gone").unlink()
+        (tmp_path / "tmp/new").touch()
+        (tmp_path / "kept").touch()
+
+    assert b"tmp" not in layer_of(tmp_path, setup, skip=[b"tmp"])
+
+
+@pytest.fixture
+def work(tmp_path):
+    work = tmp_path / "root/gpurun/work"
+    (work / "src").mkdir(parents=True)
+    for name in ("lock.json", "src/a.py"):
+        (work / name).write_text(name)
+    return work
+
+
+def test_new_files_in_the_folder_of_the_commit_go_with_it_and_nothing_of_the_commit(work, tmp_path):
+    def setup() -> None:
+        (work / "app.egg-info").mkdir()
+        (work / "app.egg-info/PKG-INFO").write_text("app")
+        (work / "src/a.so").write_bytes(b"so")
+        (work / "lock.json").write_text("new")
+
+    layer = layer_of(tmp_path / "root", setup, inputs=[b"lock.json"])
+    two = tmp_path / "two/gpurun/work"
+    (two / "src").mkdir(parents=True)
+    (two / "src/a.py").write_text("another commit")
+    (two / "lock.json").write_text("lock.json")
+    at = place_of(tmp_path / "two", inputs=[b"lock.json"])
+    require_fits(at, io.BytesIO(layer))
+    unpack(at, io.BytesIO(layer), nothing)
+    assert {str(path.relative_to(two)): path.read_text() for path in two.rglob("*") if path.is_file()} == {
+        "app.egg-info/PKG-INFO": "app", "src/a.so": "so", "src/a.py": "another commit", "lock.json": "new",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda work: (work / "src/a.py").write_text("x"), "setup changed src/a.py, which is of the commit and not in"),
+        (lambda work: (work / "src/a.py").unlink(), "setup removed src/a.py, which is of the commit"),
+        (lambda work: shutil.rmtree(work / "src"), "setup removed src"),
+        (lambda work: (work / "src/.wh.x").touch(), "setup made src/.wh.x, a name that layers need"),
+    ],
+)
+def test_what_setup_does_to_the_commit_is_no_layer(work, tmp_path, change, told):
+    at = place_of(tmp_path / "root")
+    before = at.look(nothing)
+    change(work)
+    with pytest.raises(NotKept) as no:
+        pack(at, before, io.BytesIO(), MOST, nothing)
+    assert told in str(no.value)
+
+
+def test_a_layer_that_grows_too_large_is_none(tmp_path):
+    at = place_of(tmp_path)
+    before = at.look(nothing)
+    (tmp_path / "large").write_bytes(bytes(3 << 20))
+    with pytest.raises(NotKept, match="more than 2 MiB"):
+        pack(at, before, io.BytesIO(), 2 << 20, nothing)
+
+
+def test_another_commit_that_has_what_setup_made_does_not_take_it(work, tmp_path):
+    layer = layer_of(tmp_path / "root", lambda: (work / "src/made.py").write_text("made"))
+    two = tmp_path / "two/gpurun/work"
+    two.mkdir(parents=True)
+    with pytest.raises(NotTaken, match="the commit has no folder src"):
+        require_fits(place_of(tmp_path / "two"), io.BytesIO(layer))
+    (two / "src").mkdir()
+    (two / "src/made.py").write_text("of the commit")
+    with pytest.raises(NotTaken, match=r"the commit has src/made\.py"):
+        require_fits(place_of(tmp_path / "two"), io.BytesIO(layer))
+    assert (two / "src/made.py").read_text() == "of the commit"
+
+
+@pytest.mark.parametrize("at", [0, 700, -1])
+def test_one_changed_byte_is_found(tmp_path, at):
+    layer = bytearray(layer_of(tmp_path, lambda: (tmp_path / "a").write_bytes(b"a" * 900)))
+    sha256 = hashlib.sha256(layer).hexdigest()
+    layer[at] ^= 1
+    with pytest.raises(NotTaken, match="its bytes are not those that were recorded"):
+        verify(io.BytesIO(layer), sha256, len(layer), nothing)
+    layer[at] ^= 1
+    with pytest.raises(NotTaken):
+        verify(io.BytesIO(layer + b"x"), sha256, len(layer), nothing)
+    verify(io.BytesIO(layer), sha256, len(layer), nothing)
+
+
+def test_what_cannot_be_written_is_told(tmp_path):
+    (tmp_path / "one").mkdir()
+    layer = layer_of(tmp_path / "one", lambda: (tmp_path / "one/a").write_text("a"))
+    with pytest.raises(Broken, match="No such file"):
+        unpack(place_of(tmp_path / "none"), io.BytesIO(layer), nothing)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_somebody_without_a_name_puts_it_into_folders_of_others(tmp_path):
+    """As a job that is no root does, in a folder that is open to all."""
+
+    def setup() -> None:
+        subprocess.run(
+            ["sh", "-c", "mkdir open/mine; echo a > open/mine/a"], cwd=one, user=1000, group=1000, check=True
+        )
+
+    one, two = tmp_path / "one", tmp_path / "two"
+    for folder in (one, two):
+        (folder / "open").mkdir(parents=True)
+        (folder / "open").chmod(0o1777)
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    layer = layer_of(one, setup)
+    child = os.fork()
+    if not child:
+        os.setresuid(1000, 1000, 1000)
+        try:
+            unpack(place_of(two), io.BytesIO(layer), nothing)
+        finally:
+            os._exit(int(not (two / "open/mine/a").exists()))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert (two / "open/mine/a").read_text() == "a\n"
