@@ -10,12 +10,12 @@ from pathlib import Path
 
 import click
 
-from gpurun.cli.the_file import file_on_disk
+from gpurun.cli.the_file import file_on_disk, read_config, way_in
 from gpurun.cli.trouble import tell
 from gpurun.cli.validate import show_config_error
 from gpurun.domain.config import Config
-from gpurun.domain.errors import ConfigError
-from gpurun.domain.folder import CONFIG_NAME
+from gpurun.domain.errors import ConfigError, UserError
+from gpurun.domain.folder import A_LINK, CONFIG_NAME, not_a_file
 from gpurun.domain.lock import Lock
 from gpurun.plan.load import check
 from gpurun.plan.lock import LOCK_NAME, and_all, read_lock, unreadable_lock
@@ -109,13 +109,9 @@ def _place(file: Path) -> Place:
 
 def _config(file: Path) -> Config:
     try:
-        text = file.read_bytes()
-    except OSError as error:
-        click.echo(f"gpurun lock: {file} cannot be read: {error.strerror}.", err=True)
-        if isinstance(error, FileNotFoundError):
-            from gpurun.cli.other_files import hint_by_file  # only for who has no file
-
-            click.echo(hint_by_file("gpurun lock") or "Write one: `gpurun init`.", err=True)
+        text = read_config(file)
+    except UserError as error:
+        tell("gpurun lock", error)
         raise Unusable from error
     found = check(text)
     if isinstance(found, Config):
@@ -126,13 +122,16 @@ def _config(file: Path) -> Config:
 
 
 def _lock(file: Path) -> Lock:
-    """An absent one is empty."""
+    """An absent one is empty. A link is refused: it would be written elsewhere, and a run would not find it."""
     try:
+        if file.is_symlink():
+            tell("gpurun lock", not_a_file(file, A_LINK))
+            raise Unusable
         text = file.read_bytes()
     except FileNotFoundError:
         return Lock()
     except OSError as error:
-        tell("gpurun lock", unreadable_lock(file, error.strerror or str(error)))
+        tell("gpurun lock", unreadable_lock(file, error.strerror or str(error), hint=way_in(error, file)))
         raise Unusable from error
     try:
         return read_lock(text)

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from gpurun.cli.the_file import top_of
 from gpurun.cli.trouble import first_of_ours, tell
 from gpurun.cli.validate import show_config_error
 from gpurun.command.parse import suggest
 from gpurun.domain.config import Config
 from gpurun.domain.errors import ConfigError, GpurunError, NoGit, UserError
-from gpurun.domain.folder import CONFIG_NAME
+from gpurun.domain.folder import A_FOLDER, CONFIG_NAME, not_a_file
 from gpurun.domain.ids import JobName
 from gpurun.plan.load import job_names, load
 
@@ -35,6 +36,9 @@ def config_of(raw: bytes | None, path: str = CONFIG_NAME, *, start: Path | None 
     except ConfigError as fault:
         if raw is None:
             from gpurun.cli.other_files import hint_by_path  # only for who has no file
+
+            if (top_of(start) / path).is_dir():
+                raise not_a_file(path, A_FOLDER) from fault
 
             fault.hint = hint_by_path(start) or fault.hint
         raise BrokenFile(fault, raw, path) from fault

@@ -230,9 +230,9 @@ def _entries(lock: Lock) -> Iterator[dict[str, object]]:
             yield {"file": file.path, "size": file.size, **hash_}
 
 
-def unreadable_lock(path: object, why: str) -> UserError:
+def unreadable_lock(path: object, why: str, *, hint: str = "") -> UserError:
     """What stands in the place of the file is none that can be read."""
-    return UserError(f"{path} cannot be read: {why}.", hint="Move it away, then run `gpurun lock`.")
+    return UserError(f"{path} cannot be read: {why}.", hint=hint or "Move it away, then run `gpurun lock`.")
 
 
 def read_lock(file: str | bytes) -> Lock:

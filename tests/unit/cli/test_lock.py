@@ -376,19 +376,35 @@ def test_a_file_of_another_name_takes_no_pins_away(place, registry, hub, capsys)
     assert file.read_bytes() == before
 
 
-def test_a_link_is_followed_and_permissions_stay(place, registry, hub, tmp_path):
+@pytest.mark.parametrize("leads_to", ["real.lock", "nowhere", ".gpurun.lock"])
+def test_no_lock_is_written_through_a_link(place, registry, hub, tmp_path, capsys, leads_to):
     registry.push("org/app", "1.2")
     hub.add_model("acme/tiny", FILES)
     file = place(ONE)
     real = tmp_path / "real.lock"
     real.write_text('{"gpurun_lock": 1}\n')
-    real.chmod(0o640)
-    file.symlink_to(real)
-    assert lock() == 0
+    file.symlink_to(leads_to if leads_to == file.name else tmp_path / leads_to)
+    for words in ((), ("--check",), ("--upgrade",)):
+        assert lock(*words) == 2
+        assert capsys.readouterr().err == (
+            "gpurun lock: .gpurun.lock is a symbolic link; put the file itself there.\n"
+            "Links are not followed: what they lead to need not be in the commit.\n"
+        )
     assert file.is_symlink()
-    assert "acme/tiny" in real.read_text()
-    assert real.stat().st_mode & 0o777 == 0o640
-    assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".new")] == []
+    assert not (tmp_path / "nowhere").exists()
+    assert real.read_text() == '{"gpurun_lock": 1}\n'
+
+
+def test_permissions_stay(place, registry, hub, tmp_path):
+    registry.push("org/app", "1.2")
+    hub.add_model("acme/tiny", FILES)
+    file = place(ONE)
+    file.write_text('{"gpurun_lock": 1}\n')
+    file.chmod(0o640)
+    assert lock() == 0
+    assert "acme/tiny" in file.read_text()
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert sorted(path.name for path in file.parent.iterdir()) == [".gpurun.lock", ".gpurun.yml"]
 
 
 def test_a_lock_that_cannot_be_read(place, registry, hub, monkeypatch, capsys):
@@ -414,7 +430,8 @@ def test_a_folder_that_cannot_be_written_to(place, registry, hub, monkeypatch, c
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
         assert lock() == 2
-    assert ".gpurun.lock cannot be written: No space left on device." in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert ".gpurun.lock cannot be written: No space left on device.\n`ls -ld .` shows who may write there" in told
     assert sorted(path.name for path in file.parent.iterdir()) == [".gpurun.yml"]
 
 

@@ -17,6 +17,7 @@ from gpurun.adapters.git.history import nearest_tags, read_history
 from gpurun.adapters.git.missing import summarise
 from gpurun.adapters.git.process import Ended, run_git
 from gpurun.domain.errors import PinNotFound, SourceUnavailable, UserError
+from gpurun.domain.folder import not_a_file
 from gpurun.domain.forge import Extra, RepoFile, RepoRef
 from gpurun.domain.ids import BranchName, CommitSha, RepoName, TreeSha
 from gpurun.domain.quantity import quoted
@@ -32,6 +33,7 @@ from gpurun.domain.repository import (
 from gpurun.domain.source import Fetched, Gitlink, GitTag, require_module_name
 
 _TIMEOUT_S = 25.0
+_FILE_MODES = frozenset({"100644", "100755"})
 _ADD_TIMEOUT_S = 120.0
 """For `git add`, which copies new files into the repository."""
 _GITHUB_URL = re.compile(
@@ -116,40 +118,42 @@ class Checkout:
         return Path(os.fsdecode(found.stdout.removesuffix(b"\n")))
 
     async def read_file(self, sha: CommitSha | BranchName, path: str, *, max_bytes: int) -> bytes | None:
-        """A regular file there; None for anything else. UserError when it is larger than `max_bytes`."""
+        """None when there is none. UserError when it is larger than `max_bytes`, or a link or a folder stands there."""
         at = sha if isinstance(sha, CommitSha) else f"refs/heads/{sha}"  # a tag may have the name of a branch
-        sizes = await self._files_at(at, [path])
-        if path not in sizes:
+        entries = await self._entries_at(at, [path])
+        if path not in entries:
             return None
-        blob, size = sizes[path]
+        mode, blob, size = entries[path]
+        if mode not in _FILE_MODES:
+            raise not_a_file(path, mode)
         if size > max_bytes:
             raise UserError(f"{path} at {sha} has {size} bytes; at most {max_bytes} are read.")
         return await self._blob(blob)
 
     async def read_files(self, sha: CommitSha, paths: Sequence[str], *, max_bytes: int) -> tuple[RepoFile, ...]:
         """Those that are regular files there, in the order of `paths`."""
-        there = await self._files_at(sha, paths)
+        there = await self._entries_at(sha, paths)
         found = [(path, *there[path]) for path in paths if path in there]
         return tuple(
             [
                 RepoFile(path=path, content=await self._blob(blob) if size <= max_bytes else None)
-                for path, blob, size in found
+                for path, mode, blob, size in found
+                if mode in _FILE_MODES
             ]
         )
 
-    async def _files_at(self, at: str, paths: Sequence[str]) -> dict[str, tuple[str, int]]:
-        """Blob and size of each path that is a regular file."""
+    async def _entries_at(self, at: str, paths: Sequence[str]) -> dict[str, tuple[str, str, int]]:
+        """Mode, object and size of each path that is there."""
         good = [path for path in paths if not any(part in {"", ".", ".."} for part in path.split("/"))]
         if not good:
             return {}
         listed = await self._must(await self.top(), "ls-tree", "-z", "-l", "--full-tree", at, "--", *good)
-        files: dict[str, tuple[str, int]] = {}
+        entries: dict[str, tuple[str, str, int]] = {}
         for entry in filter(None, listed.stdout.split(b"\0")):
             meta, name = entry.split(b"\t", 1)
-            mode, _, blob, size = meta.split()
-            if mode in (b"100644", b"100755"):
-                files[os.fsdecode(name)] = (blob.decode(), int(size))
-        return files
+            mode, _, blob, size = meta.decode().split()
+            entries[os.fsdecode(name)] = (mode, blob, 0 if size == "-" else int(size))
+        return entries
 
     async def _blob(self, blob: str) -> bytes:
         return (await self._must(await self.top(), "cat-file", "blob", blob)).stdout

@@ -163,15 +163,23 @@ async def test_a_file_is_read_at_the_commit_not_from_the_folder(forge, top):
     assert await forge.read_file(REPO, sha, "sub/train.py", max_bytes=100) == b"print(1)\n"
 
 
-@pytest.mark.parametrize(
-    "path", ["none", "sub", "sub/", "", "../x", "/etc/passwd", "link", "module", ":/sub/train.py", "sub/*"]
-)
-async def test_what_is_no_regular_file_is_none(forge, top, path):
-    (top / "link").symlink_to(".gpurun.yml")
-    git(top, "add", "link")
-    git(top, "update-index", "--add", "--cacheinfo", f"160000,{'2' * 40},module")
-    git(top, "commit", "-q", "-m", "x")
+@pytest.mark.parametrize("path", ["none", "sub/", "", "../x", "/etc/passwd", ":/sub/train.py", "sub/*"])
+async def test_what_is_not_there_is_none(forge, top, path):
     assert await forge.read_file(REPO, head(top), path, max_bytes=100) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "what"), [("link", "a symbolic link"), ("loop", "a symbolic link"), ("sub", "a folder"), ("m", "a submod")]
+)
+async def test_what_is_no_regular_file_is_named(forge, top, path, what):
+    (top / "link").symlink_to(".gpurun.yml")
+    (top / "loop").symlink_to("loop")
+    git(top, "add", "link", "loop")
+    git(top, "update-index", "--add", "--cacheinfo", f"160000,{'2' * 40},m")
+    git(top, "commit", "-q", "-m", "x")
+    with pytest.raises(UserError, match=f"^{path} is {what}"):
+        await forge.read_file(REPO, head(top), path, max_bytes=100)
+    assert await forge.read_files(REPO, head(top), [path], max_bytes=100) == ()
 
 
 async def test_a_file_over_the_limit_is_refused(forge, top):
