@@ -104,12 +104,15 @@ def init(path: str | None, print_only: bool) -> None:  # noqa: FBT001 (click pas
 
 @cli.command()
 @click.argument("files", type=click.Path(path_type=Path, allow_dash=True), nargs=-1)
-def validate(files: tuple[Path, ...]) -> None:
-    """Check FILES (default: the nearest .gpurun.yml above this folder; `-` for stdin) and say where they are wrong."""
-    from gpurun.cli.the_file import file_on_disk
-    from gpurun.cli.validate import validate_file
+@click.option("--path", metavar="FOLDER", help=PATH_HELP)
+def validate(files: tuple[Path, ...], path: str | None) -> None:
+    """Check FILES (default: the nearest .gpurun.yml above this folder; `-` for stdin) and say where they are wrong.
 
-    sys.exit(max([validate_file(file) for file in files or (file_on_disk(None).file,)]))
+    A folder stands for its .gpurun.yml.
+    """
+    from gpurun.cli.validate import validate_files
+
+    sys.exit(validate_files(files, path))
 
 
 @cli.command(
@@ -117,6 +120,7 @@ def validate(files: tuple[Path, ...]) -> None:
     "does not exist, 3 a registry or the hub is silent."
 )
 @click.argument("files", type=click.Path(path_type=Path), nargs=-1)
+@click.option("--path", metavar="FOLDER", help=PATH_HELP)
 @click.option("--check", is_flag=True, help="Write nothing and ask nobody; exit 1 when a pin is missing or not needed.")
 @click.option(
     "--upgrade",
@@ -125,10 +129,16 @@ def validate(files: tuple[Path, ...]) -> None:
     flag_value="",
     help="Look up again what is pinned already, for all jobs or for JOB, and show old → new.",
 )
-def lock(files: tuple[Path, ...], check: bool, upgrade: str | None) -> None:  # noqa: FBT001 (click passes flags like this)
+def lock(
+    files: tuple[Path, ...],
+    path: str | None,
+    check: bool,  # noqa: FBT001 (click passes flags like this)
+    upgrade: str | None,
+) -> None:
     """Pin what .gpurun.yml names by tag or branch, in .gpurun.lock beside it.
 
-    A name that is pinned stays as it is. FILES: default the nearest .gpurun.yml above this folder.
+    A name that is pinned stays as it is. FILES: default the nearest .gpurun.yml above this folder. A folder
+    stands for its .gpurun.yml.
     """
     from gpurun.cli.lock import check_locks
     from gpurun.cli.lock import lock as write_locks
@@ -136,7 +146,7 @@ def lock(files: tuple[Path, ...], check: bool, upgrade: str | None) -> None:  # 
     if check and upgrade is not None:
         raise click.UsageError("--check looks nothing up, and --upgrade does. Use one of them.")
     try:
-        sys.exit(check_locks(files) if check else write_locks(files, upgrade=upgrade))
+        sys.exit(check_locks(files, path) if check else write_locks(files, path, upgrade=upgrade))
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +46,18 @@ def file_on_disk(typed: str | None, start: Path | None = None) -> FileOnDisk:
     top = top_above(here)
     folder = _nearest(here, top) if typed is None else named_folder(typed)
     return FileOnDisk(folder, Path(os.path.relpath(top / config_path(folder), cwd)))
+
+
+def named_files(typed: Sequence[Path], path: str | None) -> tuple[Path, ...]:
+    """Those that were typed, a folder as its `.gpurun.yml`; without any the one that `--path` or nothing means.
+
+    Raises UserError.
+    """
+    if not typed:
+        return (file_on_disk(path).file,)
+    if path is not None:
+        raise UserError("--path names a folder, and FILES name files. Use one of them.")
+    return tuple(file / CONFIG_NAME if file.name != CONFIG_NAME and file.is_dir() else file for file in typed)
 
 
 def top_of(start: Path | None) -> Path:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from gpurun.cli.the_file import read_config, way_in
+from gpurun.cli.the_file import named_files, read_config, way_in
 from gpurun.cli.trouble import tell
 from gpurun.domain.config import Config
 from gpurun.domain.errors import ConfigError, UserError
@@ -16,6 +17,16 @@ from gpurun.plan.load import check, explain
 from gpurun.plan.notes import notes
 
 STDIN = Path("-")
+
+
+def validate_files(typed: Sequence[Path], path: str | None) -> int:
+    """Exit code 0 when all of them can be used, else 2. `path`: what `--path` says when no file was typed."""
+    try:
+        files = named_files(typed, path)
+    except UserError as error:
+        tell("gpurun validate", error)
+        return 2
+    return max([validate_file(file) for file in files])
 
 
 def validate_file(file: Path) -> int:
