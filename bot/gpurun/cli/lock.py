@@ -40,7 +40,10 @@ class Unusable(Exception):
 
 
 def lock(files: Sequence[Path], path: str | None = None, *, upgrade: str | None) -> int:
-    """Writes the lock beside each file. `path`: what `--path` says. Exit code 0; 2 for a file or pin that cannot be used, 3 for no answer."""
+    """Writes the lock beside each file. `path`: what `--path` says.
+
+    Exit code 0; 2 for a file or pin that cannot be used, 3 for no answer.
+    """
     if upgrade and _is_a_file(upgrade):
         click.echo(f"gpurun lock: `--upgrade` takes the name of a job, and {upgrade} looks like a file.", err=True)
         click.echo(f"The file stands before it: `gpurun lock {shlex.quote(upgrade)} --upgrade`.", err=True)

@@ -1,4 +1,4 @@
-"""The `gpurun` command. Only click is imported here: everything heavy is imported by the command that needs it."""
+"""The `gpurun` command. Only click is imported here: the command that needs more imports it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 import gpurun
+from gpurun.cli.commands import Commands
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -37,7 +38,7 @@ PATH_HELP = (
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(gpurun.__version__, prog_name="gpurun")
 def cli() -> None:
     """Run the pinned command of a job on a GPU, the same way each time.
@@ -75,13 +76,10 @@ def run(
     as_json: bool,  # noqa: FBT001 (click passes flags like this)
 ) -> None:
     """Run JOB of this checkout in a container, without GitHub."""
-    try:
-        from gpurun.cli.run import Output, Wish, run_job
+    from gpurun.cli.run import Output, Wish, run_job
 
-        wish = Wish(job=job, path=path, checkout=checkout, artifacts_dir=artifacts, env_file=env_file)
-        sys.exit(run_job(wish, Output.JSON if as_json else Output.PEOPLE))
-    except KeyboardInterrupt:  # while it was still loading
-        sys.exit(130)
+    wish = Wish(job=job, path=path, checkout=checkout, artifacts_dir=artifacts, env_file=env_file)
+    sys.exit(run_job(wish, Output.JSON if as_json else Output.PEOPLE))
 
 
 @cli.command()
@@ -145,10 +143,7 @@ def lock(
 
     if check and upgrade is not None:
         raise click.UsageError("--check looks nothing up, and --upgrade does. Use one of them.")
-    try:
-        sys.exit(check_locks(files, path) if check else write_locks(files, path, upgrade=upgrade))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    sys.exit(check_locks(files, path) if check else write_locks(files, path, upgrade=upgrade))
 
 
 @cli.command(
@@ -169,13 +164,10 @@ def plan(job: str, commit: str | None, path: str | None, as_json: bool) -> None:
     Names are pinned by .gpurun.lock. The hub is asked only for what neither the lock nor an earlier
     run has said: the files of a model that the file pins itself, and the SHA-256 of small files.
     """
-    try:
-        from gpurun.cli.plan import Wish, plan_json, plan_people
+    from gpurun.cli.plan import Wish, plan_json, plan_people
 
-        wish = Wish(job=job, commit=commit, path=path)
-        sys.exit(plan_json(wish) if as_json else plan_people(wish))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    wish = Wish(job=job, commit=commit, path=path)
+    sys.exit(plan_json(wish) if as_json else plan_people(wish))
 
 
 @cli.command(
@@ -193,13 +185,10 @@ def diff(a: str, b: str, job: str | None, path: str | None, as_json: bool) -> No
     Told are image, models and their files, commands, variables, secrets, resources, limits and artifacts.
     The other files of the commits are git's business: `git diff A B`.
     """
-    try:
-        from gpurun.cli.diff import Wish, diff_json, diff_people
+    from gpurun.cli.diff import Wish, diff_json, diff_people
 
-        wish = Wish(a=a, b=b, job=job, path=path)
-        sys.exit(diff_json(wish) if as_json else diff_people(wish))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    wish = Wish(a=a, b=b, job=job, path=path)
+    sys.exit(diff_json(wish) if as_json else diff_people(wish))
 
 
 @cli.group()
@@ -251,13 +240,10 @@ def artifacts(
     when the command is repeated, and what is there already is left as it is. Patterns are those of `artifacts` in
     .gpurun.yml.
     """
-    try:
-        from gpurun.cli.download import Wish, download
+    from gpurun.cli.download import Wish, download
 
-        wish = Wish(address=address, patterns=patterns, folder=folder, list_only=list_only, force=force)
-        sys.exit(download(wish, as_json=as_json))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    wish = Wish(address=address, patterns=patterns, folder=folder, list_only=list_only, force=force)
+    sys.exit(download(wish, as_json=as_json))
 
 
 @cli.command()
