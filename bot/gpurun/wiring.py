@@ -210,7 +210,7 @@ async def open_sources(settings: Settings) -> AsyncIterator[Sources]:
         clock = SystemClock()
         hub = open_hub(settings, home / "hub", clock, at_terminal=True)
         stack.push_async_callback(hub.close)
-        images = RegistryImages()
+        images = RegistryImages(at_terminal=True)
         stack.push_async_callback(images.close)
         yield Sources(hub=hub, images=images, clock=clock)
 
@@ -230,7 +230,7 @@ async def open_house(
     git = GitPast(folders.cache / "git")
     hub = open_hub(settings, folders.cache / "hub", clock, at_terminal=given is not None)
     stack.push_async_callback(hub.close)
-    images = RegistryImages()
+    images = RegistryImages(at_terminal=given is not None)
     stack.push_async_callback(images.close)
     secrets = (settings.webhook_secret, settings.webhook_secret_old)
     memory = keep_secret(MemorySecrets(), settings)
