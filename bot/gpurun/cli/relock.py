@@ -86,7 +86,7 @@ async def _write_one(place: Place, jobs: Sequence[str], sources: Sources, screen
     logins = {name: login_for(place, name) for name in names if isinstance(name, ImageTag)}
     with screen.asking(len(names)):
         answers = await _look_up(names, logins, sources)
-    lock, rows = renewed(place.config, place.lock, answers.found)
+    lock, rows = renewed(place.config, place.lock, answers.found, keeps_unneeded=bool(answers.failed))
     written = False
     if place.lock_file.exists() or any(row.after is not None for row in rows):
         written = await anyio.to_thread.run_sync(_write, place.lock_file, write_lock(lock))

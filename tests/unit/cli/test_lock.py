@@ -210,7 +210,8 @@ def test_one_name_that_is_not_there_does_not_stop_the_others(place, registry, hu
     assert "gpurun lock: The hub does not show acme/tiny: it does not exist" in told.err
     assert "It was there" not in told.err
     assert told.out.count("not pinned") == 2
-    assert "2 of 3 names could not be pinned. .gpurun.lock: 1 pin." in told.out
+    assert "2 of 3 names could not be pinned. .gpurun.lock: 1 pin, written; commit it beside the file." in told.out
+    assert "(it answered 404).\nCheck the name and the tag in `image:`.\n" in told.err
     assert len(read_lock(file.read_bytes()).images) == 1
 
 
@@ -513,3 +514,41 @@ def test_a_private_image_is_asked_for_with_the_login_of_a_job_that_names_one(pla
     lock_file.with_name(".env").write_text("REGISTRY_TOKEN=s3cret-word\n")
     assert lock() == 0
     assert "s3cret-word" not in lock_file.read_text() + capsys.readouterr().out
+
+
+def test_while_a_name_cannot_be_pinned_what_no_job_needs_stays(place, registry, hub, capsys):
+    """Whoever mistypes a new tag goes back to the old one."""
+    registry.push("org/app", "1.2")
+    hub.add_model("acme/tiny", FILES)
+    file = place(ONE)
+    assert lock() == 0
+    before = file.read_bytes()
+    place(ONE.replace(":1.2", ":1.33"))
+    capsys.readouterr()
+    assert lock() == 2
+    told = capsys.readouterr().out
+    assert "kept until all names are pinned: no job needs it\n" in told
+    assert "1 of 2 names could not be pinned. .gpurun.lock: 2 pins, as it was." in told
+    assert file.read_bytes() == before
+    registry.push("org/app", "1.33")
+    assert lock() == 0
+    assert "dropped: no job needs it" in capsys.readouterr().out
+
+
+def test_without_a_pin_nothing_is_written_and_said_so(place, registry, hub, capsys):
+    file = place(ONE)
+    assert lock() == 2
+    assert "2 of 2 names could not be pinned. .gpurun.lock: 0 pins, not written." in capsys.readouterr().out
+    assert not file.exists()
+
+
+def test_names_of_any_length_stand_in_one_column(place, registry, hub, capsys):
+    registry.push("org/app", "1.2")
+    name = f"organisation-with-a-long-name/{'model-' * 12}instruct"
+    hub.add_model(name, FILES)
+    hub.add_model("acme/tiny", FILES)
+    place(ONE.replace("[{{id: acme/tiny}}]", f"[{{{{id: acme/tiny}}}}, {{{{id: {name}}}}}]"))
+    assert lock() == 0
+    *rows, _ = capsys.readouterr().out.splitlines()
+    values = [row.partition("  new: ")[0].rpartition("  ")[2] for row in rows]
+    assert len({row.index(value) for row, value in zip(rows, values, strict=True)}) == 1
