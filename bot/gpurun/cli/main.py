@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 import gpurun
-from gpurun.cli.commands import Commands
+from gpurun.cli.commands import Commands, Commit, Job
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -48,7 +48,7 @@ def cli() -> None:
 
 
 @cli.command(epilog=EXIT_CODES)
-@click.argument("job", shell_complete=jobs_at_tab)
+@click.argument("job", cls=Job, shell_complete=jobs_at_tab)
 @click.option("--path", metavar="FOLDER", help=PATH_HELP)
 @click.option(
     "--checkout",
@@ -150,7 +150,7 @@ def lock(
     epilog="Exit codes: 0 planned, 2 usage, config or a name that nothing pins, 3 git failed, or the hub was needed "
     "and is silent."
 )
-@click.argument("job", shell_complete=jobs_at_tab)
+@click.argument("job", cls=Job, shell_complete=jobs_at_tab)
 @click.option(
     "--commit",
     metavar="SHA|REF",
@@ -174,8 +174,8 @@ def plan(job: str, commit: str | None, path: str | None, as_json: bool) -> None:
     epilog="Exit codes: 0 no plan differs, 1 one does or a job is only in one commit, 2 usage, config or a name that "
     "nothing pins, 3 git failed."
 )
-@click.argument("a")
-@click.argument("b")
+@click.argument("a", cls=Commit)
+@click.argument("b", cls=Commit)
 @click.argument("job", required=False, shell_complete=jobs_at_tab)
 @click.option("--path", metavar="FOLDER", help=PATH_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -197,7 +197,7 @@ def config() -> None:
 
 
 @config.command("show")
-@click.argument("job", shell_complete=jobs_at_tab)
+@click.argument("job", cls=Job, shell_complete=jobs_at_tab)
 @click.option("--path", metavar="FOLDER", help=PATH_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def config_show(job: str, path: str | None, as_json: bool) -> None:  # noqa: FBT001 (click passes flags like this)
