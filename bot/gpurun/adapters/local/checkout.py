@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import stat
 import tempfile
@@ -16,7 +17,7 @@ from pathlib import Path
 from gpurun.adapters.git.history import nearest_tags, read_history
 from gpurun.adapters.git.missing import summarise
 from gpurun.adapters.git.process import Ended, run_git
-from gpurun.domain.errors import PinNotFound, SourceUnavailable, UserError
+from gpurun.domain.errors import GpurunError, PinNotFound, SourceUnavailable, UserError
 from gpurun.domain.folder import not_a_file
 from gpurun.domain.forge import Extra, RepoFile, RepoRef
 from gpurun.domain.ids import BranchName, CommitSha, RepoName, TreeSha
@@ -107,14 +108,16 @@ class Checkout:
         return self._top
 
     async def _find_top(self) -> Path:
+        if not self._folder.is_absolute():
+            try:
+                Path.cwd()
+            except FileNotFoundError as error:
+                raise UserError("The current folder was deleted.", hint="`cd` to one that is there.") from error
         if not self._folder.is_dir():
             raise UserError(f"{self._folder} is not a folder.")
         found = await self._ask(self._folder, "rev-parse", "--show-toplevel")
         if found.code != 0:
-            raise UserError(
-                f"{self._folder} is not inside a git checkout: {' '.join(found.stderr.split())}",
-                hint="Run gpurun in a clone of your repository, or `git init` and commit here.",
-            )
+            raise _no_checkout(self._folder.resolve(), found.stderr)
         return Path(os.fsdecode(found.stdout.removesuffix(b"\n")))
 
     async def read_file(self, sha: CommitSha | BranchName, path: str, *, max_bytes: int) -> bytes | None:
@@ -200,7 +203,9 @@ class Checkout:
             await self._copy_index(state.top, index)
             extra = {"GIT_INDEX_FILE": str(index)}
             argv = ("-c", "advice.addEmbeddedRepo=false", "add", "--all", "--", ".")
-            await self._must(state.top, *argv, extra=extra, timeout_s=_ADD_TIMEOUT_S)
+            added = await self._ask(state.top, *argv, extra=extra, timeout_s=_ADD_TIMEOUT_S)
+            if added.code != 0:
+                raise _not_added(state.top, added.stderr)
             await self._leave_out(state, extra)
             tree = _text(await self._must(state.top, "write-tree", extra=extra))
         return await self._commit(state, tree)
@@ -296,7 +301,7 @@ class Checkout:
     ) -> Ended:
         done = await self._ask(folder, *argv, extra=extra, timeout_s=timeout_s)
         if done.code != 0:
-            raise SourceUnavailable(f"git failed in {folder}: {' '.join(done.stderr.split())[-300:]}")
+            raise _failed(folder, done.stderr)
         return done
 
     async def _ask(
@@ -317,6 +322,34 @@ class Checkout:
             raise SourceUnavailable(f"git in {folder} took longer than {timeout_s:g} s") from exc
 
 
+def _failed(folder: Path, said: str) -> SourceUnavailable:
+    return SourceUnavailable(f"git failed in {folder}: {' '.join(said.split())[-300:]}")
+
+
+def _no_checkout(folder: Path, said: str) -> UserError:
+    """What git says is told only when it is more than that."""
+    if "not a git repository (or any" in said:
+        return UserError(
+            f"{folder} is not inside a git checkout.",
+            hint="Run gpurun in a clone of your repository, or `git init` and commit here.",
+        )
+    return UserError(f"git does not take {folder} for a checkout.", hint=f"It says: {' '.join(said.split())[-600:]}")
+
+
+def _not_added(top: Path, said: str) -> GpurunError:
+    """A file that git could not read is the person's to mend."""
+    unread = _UNREAD.search(said)
+    if unread is None:
+        return _failed(top, said)
+    path = unread["path"]
+    return UserError(
+        f"{path} cannot be read: {unread['why']}.",
+        hint=f"What git does not ignore is part of the run. `chmod u+r {shlex.quote(path)}` in {top} lets you read it; "
+        "or add it to .gitignore.",
+    )
+
+
+_UNREAD = re.compile(r'^error: open\("(?P<path>.+)"\): (?P<why>.+)$', re.MULTILINE)
 _FIELDS_BEFORE_PATH = {b"1": 8, b"u": 10, b"?": 1}
 """By the first word of an entry. Source: git-status(1), "Porcelain Format Version 2", read 2026-01."""
 
