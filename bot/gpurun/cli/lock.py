@@ -15,7 +15,7 @@ from gpurun.cli.trouble import tell
 from gpurun.cli.validate import show_config_error
 from gpurun.domain.config import Config
 from gpurun.domain.errors import ConfigError, UserError
-from gpurun.domain.folder import A_LINK, CONFIG_NAME, not_a_file
+from gpurun.domain.folder import A_FOLDER, A_LINK, CONFIG_NAME, not_a_file
 from gpurun.domain.lock import Lock
 from gpurun.plan.load import check
 from gpurun.plan.lock import LOCK_NAME, and_all, read_lock, unreadable_lock
@@ -137,6 +137,9 @@ def _lock(file: Path) -> Lock:
         text = file.read_bytes()
     except FileNotFoundError:
         return Lock()
+    except IsADirectoryError:
+        tell("gpurun lock", not_a_file(file, A_FOLDER))
+        raise Unusable from None
     except OSError as error:
         tell("gpurun lock", unreadable_lock(file, error.strerror or str(error), hint=way_in(error, file)))
         raise Unusable from error

@@ -413,7 +413,7 @@ def test_a_lock_that_cannot_be_read(place, registry, hub, monkeypatch, capsys):
     hub.add_model("acme/tiny", FILES)
     place(ONE)
     Path(".gpurun.lock").mkdir()
-    said = "gpurun lock: .gpurun.lock cannot be read: Is a directory.\nMove it away, then run `gpurun lock`.\n"
+    said = "gpurun lock: .gpurun.lock is a folder; a file belongs there.\nMove the folder away.\n"
     for words in ((), ("--check",)):
         assert lock(*words) == 2
         assert capsys.readouterr().err == said
