@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import email.utils
+import os
+import socket
 import ssl
 
 import httpx
@@ -87,8 +89,9 @@ def _systems_word(error: BaseException | None) -> str:
     for _ in range(_CAUSES_MAX):
         if error is None:
             break
-        if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
-            word = error.strerror or word
+        if isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError):
+            # asyncio puts words of its own, with the address, behind the number
+            word = (error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno)) or word
         inner = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else None
         error = inner or error.__cause__ or error.__context__
     return word

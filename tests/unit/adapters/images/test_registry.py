@@ -615,3 +615,12 @@ async def test_docker_login_is_advised_where_it_helps(web, tmp_path, at_terminal
         with pytest.raises(PinNotFound) as caught:
             await images.confirm(IMAGE)
     assert caught.value.hint.endswith(f"or use `docker login` {where}.")
+
+
+async def test_nobody_listens(tmp_path):
+    with socket.socket() as unheard:
+        unheard.bind(("127.0.0.1", 0))
+        name = f"127.0.0.1:{unheard.getsockname()[1]}/org/app"
+        async with RegistryImages(tmp_path / "none.json") as images:
+            with pytest.raises(RegistrySilent, match=r"does not answer \(127\.0\.0\.1: Connection refused\)\.$"):
+                await images.pin(name, "1")
