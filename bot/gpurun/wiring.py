@@ -217,7 +217,7 @@ async def open_sources(settings: Settings) -> AsyncIterator[Sources]:
         clock = SystemClock()
         hub = open_hub(settings, home / "hub", clock, at_terminal=True)
         stack.push_async_callback(hub.close)
-        images = RegistryImages()
+        images = RegistryImages(at_terminal=True)
         stack.push_async_callback(images.close)
         yield Sources(hub=hub, images=images, git=GitPast(home / "git"), clock=clock)
 
@@ -238,7 +238,7 @@ async def open_house(
     hub = open_hub(settings, folders.cache / "hub", clock, at_terminal=given is not None)
     stack.push_async_callback(hub.close)
     layers = FileLayers(layer_shelf(settings, folders), clock)
-    images = RegistryImages()
+    images = RegistryImages(at_terminal=given is not None)
     stack.push_async_callback(images.close)
     secrets = (settings.webhook_secret, settings.webhook_secret_old)
     memory = keep_secret(MemorySecrets(), settings)

@@ -181,19 +181,30 @@ async def test_a_file_in_a_folder_is_found(github, forge, repo, pull):
     assert await forge.read_file(repo.ref, sha, "a/x/c.txt", max_bytes=1000) is None
 
 
+async def test_what_is_not_there_is_none(github, forge, repo, pull):
+    sha = CommitSha(github.user("alice").push(pull, {"other.yml": "version: 1\n", ".gpurun.yml": None}))
+
+    assert await forge.read_file(repo.ref, sha, ".gpurun.yml", max_bytes=1000) is None
+
+
 @pytest.mark.parametrize(
-    "instead", [Link("other.yml"), Submodule("a" * 40), None], ids=["symlink", "submodule", "absent"]
+    ("instead", "what"),
+    [
+        ({".gpurun.yml": Link("other.yml")}, "a symbolic link; put the file itself there."),
+        ({".gpurun.yml": Link("nowhere.yml")}, "a symbolic link; put the file itself there."),
+        ({".gpurun.yml": Submodule("a" * 40)}, "a submodule; a file belongs there."),
+        ({".gpurun.yml": None, ".gpurun.yml/x": "1"}, "a folder; a file belongs there."),
+    ],
+    ids=["symlink", "dangling", "submodule", "folder"],
 )
-async def test_what_is_no_plain_file_is_none(github, forge, repo, pull, instead):
-    sha = CommitSha(github.user("alice").push(pull, {"other.yml": "version: 1\n", ".gpurun.yml": instead}))
+async def test_what_is_no_plain_file_is_named(github, forge, repo, pull, instead, what):
+    sha = CommitSha(github.user("alice").push(pull, {"other.yml": "version: 1\n", **instead}))
 
-    assert await forge.read_file(repo.ref, sha, ".gpurun.yml", max_bytes=1000) is None
-
-
-async def test_a_folder_is_no_file(github, forge, repo, pull):
-    sha = CommitSha(github.user("alice").push(pull, {".gpurun.yml": None, ".gpurun.yml/x": "1"}))
-
-    assert await forge.read_file(repo.ref, sha, ".gpurun.yml", max_bytes=1000) is None
+    with pytest.raises(UserError) as caught:
+        await forge.read_file(repo.ref, sha, ".gpurun.yml", max_bytes=1000)
+    assert str(caught.value) == f".gpurun.yml is {what}"
+    assert caught.value.hint
+    assert await forge.read_files(repo.ref, sha, [".gpurun.yml"], max_bytes=1000) == ()
 
 
 async def test_a_file_that_is_too_large_is_the_persons_mistake(github, forge, repo, pull):

@@ -138,7 +138,9 @@ async def _diff(wish: Wish) -> Diff:
         sides.append(Side(typed=typed, at=at, jobs=jobs))
     a, b = sides
     if a.at.config_text is None and b.at.config_text is None:
-        raise UserError(f"Neither {a.typed} nor {b.typed} has a {a.at.file}.", hint=hint_by_path())
+        is_new = (state.top / a.at.file).is_file()
+        hint = f"It is here, and in neither of them: commit it, `git add {a.at.file}`." if is_new else hint_by_path()
+        raise UserError(f"Neither {a.typed} nor {b.typed} has a {a.at.file}.", hint=hint)
     jobs_of_both = dict.fromkeys([*a.jobs, *b.jobs])
     names = [_named(wish.job, tuple(jobs_of_both), a.at.file)] if wish.job is not None else list(jobs_of_both)
     return Diff(a=a, b=b, jobs=tuple([await _job(forge, a, b, name) for name in names]))

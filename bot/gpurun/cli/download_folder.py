@@ -58,6 +58,8 @@ class Folder:
     def draft(self, entry: Entry) -> Iterator[Draft]:
         """What there is of the file. Raises UserError."""
         parts = self.top / PARTS
+        if parts.is_symlink():
+            raise UserError(f"{parts} is in the way: a link that may lead elsewhere.", hint="Move it away.")
         try:
             parts.mkdir(parents=True, exist_ok=True)
             file = os.open(parts / entry.sha256, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)

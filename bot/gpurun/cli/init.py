@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from gpurun.cli.the_file import named_folder
 from gpurun.cli.tracked_dotenv import WHAT_TO_DO
 from gpurun.cli.trouble import tell
 from gpurun.domain.errors import GpurunError, UserError
-from gpurun.domain.folder import CONFIG_NAME, config_path
+from gpurun.domain.folder import A_FOLDER, A_LINK, CONFIG_NAME, config_path, not_a_file
 from gpurun.domain.repository import DOTENV
 from gpurun.plan.lock import LOCK_NAME
 from gpurun.plan.starter import Guess, doubts, guess, rows, whole_file
@@ -67,6 +68,8 @@ async def _look(start: Path, typed: str | None) -> _Looked:
     folder = named_folder(typed) if typed is not None else _from_top(top, start)
     if not (top / folder).is_dir():
         raise UserError(f"There is no folder {folder} in {top}.", hint="`--path` starts at that top.")
+    if link := next((one for one in _down(folder) if (top / one).is_symlink()), None):
+        raise UserError(f"{link} is a symbolic link, and git keeps no files behind it.", hint="Name the folder itself.")
     found = guess(await checkout.look(folder))
     return _Looked(guess=found, checkout=checkout, top=top, folder=folder)
 
@@ -76,12 +79,20 @@ def _from_top(top: Path, start: Path) -> str:
     return "" if here == "." or here.startswith("../") else here
 
 
+def _down(folder: str) -> Iterator[str]:
+    """The folder and those above it, from the top."""
+    parts = folder.split("/")
+    return ("/".join(parts[:depth]) for depth in range(1, len(parts) + 1) if folder)
+
+
 def _write(path: Path, text: str) -> None:
     """Never over anything, also not through a link."""
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
+        if path.is_dir() or path.is_symlink():
+            raise not_a_file(path, A_LINK if path.is_symlink() else A_FOLDER) from None
         raise UserError(
             f"{path} is there already; it stays as it is.",
             hint="`gpurun validate` checks it; `gpurun init --print` shows what a new one would say.",

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
 import click
 
-from gpurun.cli.the_file import file_on_disk
+from gpurun.cli.the_file import named_files, read_config, way_in
 from gpurun.cli.trouble import tell
 from gpurun.cli.validate import show_config_error
 from gpurun.domain.config import Config
-from gpurun.domain.errors import ConfigError
-from gpurun.domain.folder import CONFIG_NAME
+from gpurun.domain.errors import ConfigError, UserError
+from gpurun.domain.folder import A_FOLDER, A_LINK, CONFIG_NAME, not_a_file
 from gpurun.domain.lock import Lock
 from gpurun.plan.load import check
 from gpurun.plan.lock import LOCK_NAME, and_all, read_lock, unreadable_lock
@@ -41,14 +41,17 @@ class Unusable(Exception):
     """A file cannot be used, and the person has been told why."""
 
 
-def lock(files: Iterable[Path], *, upgrade: str | None) -> int:
-    """Writes the lock beside each file. Exit code 0; 2 for a file or pin that cannot be used, 3 for no answer."""
+def lock(files: Sequence[Path], path: str | None = None, *, upgrade: str | None) -> int:
+    """Writes the lock beside each file. `path`: what `--path` says.
+
+    Exit code 0; 2 for a file or pin that cannot be used, 3 for no answer.
+    """
     if upgrade and _is_a_file(upgrade):
         click.echo(f"gpurun lock: `--upgrade` takes the name of a job, and {upgrade} looks like a file.", err=True)
         click.echo(f"The file stands before it: `gpurun lock {shlex.quote(upgrade)} --upgrade`.", err=True)
         return 2
     try:
-        places = _places(files)
+        places = _places(files, path)
     except Unusable:
         return 2
     from gpurun.cli.relock import write_locks  # what can reach a network takes half a second to import
@@ -60,10 +63,10 @@ def _is_a_file(typed: str) -> bool:
     return "/" in typed or Path(typed).name in {CONFIG_NAME, LOCK_NAME}
 
 
-def check_locks(files: Iterable[Path]) -> int:
+def check_locks(files: Sequence[Path], path: str | None = None) -> int:
     """Exit code 0 when each lock has exactly what the jobs want, 1 when not, 2 when a file cannot be used."""
     try:
-        places = _places(files)
+        places = _places(files, path)
     except Unusable:
         return 2
     faults = {place.file: _faults(place) for place in places}
@@ -86,9 +89,13 @@ def _faults(place: Place) -> list[str]:
     return missing + [f"{place.lock_file} pins {name}, which no job needs." for name in found.unneeded]
 
 
-def _places(files: Iterable[Path]) -> tuple[Place, ...]:
+def _places(files: Sequence[Path], path: str | None) -> tuple[Place, ...]:
     """Each once; a lock stands for the file beside it. Raises Unusable."""
-    named = list(files) or [file_on_disk(None).file]
+    try:
+        named = named_files(files, path)
+    except UserError as error:
+        tell("gpurun lock", error)
+        raise Unusable from error
     return tuple(_place(file) for file in dict.fromkeys(_beside(file) for file in named))
 
 
@@ -118,13 +125,9 @@ def _built(file: Path, config: Config) -> Built:
 
 def _config(file: Path) -> Config:
     try:
-        text = file.read_bytes()
-    except OSError as error:
-        click.echo(f"gpurun lock: {file} cannot be read: {error.strerror}.", err=True)
-        if isinstance(error, FileNotFoundError):
-            from gpurun.cli.other_files import hint_by_file  # only for who has no file
-
-            click.echo(hint_by_file("gpurun lock") or "Write one: `gpurun init`.", err=True)
+        text = read_config(file)
+    except UserError as error:
+        tell("gpurun lock", error)
         raise Unusable from error
     found = check(text)
     if isinstance(found, Config):
@@ -135,13 +138,19 @@ def _config(file: Path) -> Config:
 
 
 def _lock(file: Path) -> Lock:
-    """An absent one is empty."""
+    """An absent one is empty. A link is refused: it would be written elsewhere, and a run would not find it."""
     try:
+        if file.is_symlink():
+            tell("gpurun lock", not_a_file(file, A_LINK))
+            raise Unusable
         text = file.read_bytes()
     except FileNotFoundError:
         return Lock()
+    except IsADirectoryError:
+        tell("gpurun lock", not_a_file(file, A_FOLDER))
+        raise Unusable from None
     except OSError as error:
-        tell("gpurun lock", unreadable_lock(file, error.strerror or str(error)))
+        tell("gpurun lock", unreadable_lock(file, error.strerror or str(error), hint=way_in(error, file)))
         raise Unusable from error
     try:
         return read_lock(text)

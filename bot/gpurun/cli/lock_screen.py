@@ -15,8 +15,6 @@ from gpurun.plan.relock import Entry, Name, Row
 from gpurun.report.text import size
 
 SHORT_CHARS = 12
-NAME_COLUMN_CHARS = 60
-"""Longer names push their line to the right."""
 
 
 class LockScreen:
@@ -35,7 +33,7 @@ class LockScreen:
 
     def shows(self, place: Place, rows: Sequence[Row], *, failed: Collection[Name], written: bool) -> None:
         """What became of each name, and of the file."""
-        width = min(NAME_COLUMN_CHARS, max((len(str(row.name)) for row in rows), default=0))
+        width = max((len(str(row.name)) for row in rows), default=0)
         for row in rows:
             text, style = _what(row, failed=row.name in failed)
             self._console.print(Text.assemble(f"{row.name!s:<{width}}  ", (text, style)))
@@ -52,12 +50,19 @@ def _what(row: Row, *, failed: bool) -> tuple[str, str]:
         case Row(before=entry, after=None) if entry is not None:
             return f"{_short(entry)}  dropped: no job needs it", "yellow"
         case Row(before=before, after=after) if before is not None and after is not None:
-            if failed:
-                return f"{_short(before)}  kept as of {before.locked_on}: see below", "bold red"
+            if failed or not row.is_needed:
+                return _kept(row, before)
             if before == after:
                 return f"{_short(after)}  as of {after.locked_on}", "dim"
             return f"{_short(before)} → {_short(after)}  {_more(after)}", "green"
     raise AssertionError(row)
+
+
+def _kept(row: Row, before: Entry) -> tuple[str, str]:
+    """Of an entry that stays, because not all names could be looked up."""
+    if not row.is_needed:
+        return f"{_short(before)}  kept until all names are pinned: no job needs it", "yellow"
+    return f"{_short(before)}  kept as of {before.locked_on}: see below", "bold red"
 
 
 def _short(entry: Entry) -> str:
@@ -75,15 +80,18 @@ def _more(entry: Entry) -> str:
 
 
 def _sum(place: Place, rows: Sequence[Row], *, failed: Collection[Name], written: bool) -> str:
-    pins = sum(row.after is not None for row in rows)
+    pins = _pins(sum(row.after is not None for row in rows))
+    if written:
+        pins += ", written; commit it beside the file"
+    else:
+        pins += ", as it was" if place.lock_file.exists() else ", not written"
     if failed:
-        wanted = sum(row.after is not None or row.before is None for row in rows)
+        wanted = sum(row.is_needed for row in rows)
         anew = " anew" if all(row.before is not None for row in rows if row.name in failed) else ""
-        return f"{len(failed)} of {wanted} names could not be pinned{anew}. {place.lock_file}: {_pins(pins)}."
+        return f"{len(failed)} of {wanted} names could not be pinned{anew}. {place.lock_file}: {pins}."
     if not rows:
         return f"Nothing to lock: {place.file} pins everything itself."
-    state = "written; commit it beside the file" if written else "as it was"
-    return f"{place.lock_file}: {_pins(pins)}, {state}."
+    return f"{place.lock_file}: {pins}."
 
 
 def _pins(number: int) -> str:

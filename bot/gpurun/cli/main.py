@@ -1,4 +1,4 @@
-"""The `gpurun` command. Only click is imported here: everything heavy is imported by the command that needs it."""
+"""The `gpurun` command. Only click is imported here: the command that needs more imports it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 import gpurun
+from gpurun.cli.commands import Commands, Commit, Job
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -37,7 +38,7 @@ PATH_HELP = (
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(gpurun.__version__, prog_name="gpurun")
 def cli() -> None:
     """Run the pinned command of a job on a GPU, the same way each time.
@@ -47,7 +48,7 @@ def cli() -> None:
 
 
 @cli.command(epilog=EXIT_CODES)
-@click.argument("job", shell_complete=jobs_at_tab)
+@click.argument("job", cls=Job, shell_complete=jobs_at_tab)
 @click.option("--path", metavar="FOLDER", help=PATH_HELP)
 @click.option(
     "--checkout",
@@ -75,13 +76,10 @@ def run(
     as_json: bool,  # noqa: FBT001 (click passes flags like this)
 ) -> None:
     """Run JOB of this checkout in a container, without GitHub."""
-    try:
-        from gpurun.cli.run import Output, Wish, run_job
+    from gpurun.cli.run import Output, Wish, run_job
 
-        wish = Wish(job=job, path=path, checkout=checkout, artifacts_dir=artifacts, env_file=env_file)
-        sys.exit(run_job(wish, Output.JSON if as_json else Output.PEOPLE))
-    except KeyboardInterrupt:  # while it was still loading
-        sys.exit(130)
+    wish = Wish(job=job, path=path, checkout=checkout, artifacts_dir=artifacts, env_file=env_file)
+    sys.exit(run_job(wish, Output.JSON if as_json else Output.PEOPLE))
 
 
 @cli.command()
@@ -104,12 +102,15 @@ def init(path: str | None, print_only: bool) -> None:  # noqa: FBT001 (click pas
 
 @cli.command()
 @click.argument("files", type=click.Path(path_type=Path, allow_dash=True), nargs=-1)
-def validate(files: tuple[Path, ...]) -> None:
-    """Check FILES (default: the nearest .gpurun.yml above this folder; `-` for stdin) and say where they are wrong."""
-    from gpurun.cli.the_file import file_on_disk
-    from gpurun.cli.validate import validate_file
+@click.option("--path", metavar="FOLDER", help=PATH_HELP)
+def validate(files: tuple[Path, ...], path: str | None) -> None:
+    """Check FILES (default: the nearest .gpurun.yml above this folder; `-` for stdin) and say where they are wrong.
 
-    sys.exit(max([validate_file(file) for file in files or (file_on_disk(None).file,)]))
+    A folder stands for its .gpurun.yml.
+    """
+    from gpurun.cli.validate import validate_files
+
+    sys.exit(validate_files(files, path))
 
 
 @cli.command(
@@ -117,6 +118,7 @@ def validate(files: tuple[Path, ...]) -> None:
     "does not exist, 3 a registry or the hub is silent."
 )
 @click.argument("files", type=click.Path(path_type=Path), nargs=-1)
+@click.option("--path", metavar="FOLDER", help=PATH_HELP)
 @click.option("--check", is_flag=True, help="Write nothing and ask nobody; exit 1 when a pin is missing or not needed.")
 @click.option(
     "--upgrade",
@@ -125,27 +127,30 @@ def validate(files: tuple[Path, ...]) -> None:
     flag_value="",
     help="Look up again what is pinned already, for all jobs or for JOB, and show old → new.",
 )
-def lock(files: tuple[Path, ...], check: bool, upgrade: str | None) -> None:  # noqa: FBT001 (click passes flags like this)
+def lock(
+    files: tuple[Path, ...],
+    path: str | None,
+    check: bool,  # noqa: FBT001 (click passes flags like this)
+    upgrade: str | None,
+) -> None:
     """Pin what .gpurun.yml names by tag or branch, in .gpurun.lock beside it.
 
-    A name that is pinned stays as it is. FILES: default the nearest .gpurun.yml above this folder.
+    A name that is pinned stays as it is. FILES: default the nearest .gpurun.yml above this folder. A folder
+    stands for its .gpurun.yml.
     """
     from gpurun.cli.lock import check_locks
     from gpurun.cli.lock import lock as write_locks
 
     if check and upgrade is not None:
         raise click.UsageError("--check looks nothing up, and --upgrade does. Use one of them.")
-    try:
-        sys.exit(check_locks(files) if check else write_locks(files, upgrade=upgrade))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    sys.exit(check_locks(files, path) if check else write_locks(files, path, upgrade=upgrade))
 
 
 @cli.command(
     epilog="Exit codes: 0 planned, 2 usage, config or a name that nothing pins, 3 git failed, or the hub was needed "
     "and is silent."
 )
-@click.argument("job", shell_complete=jobs_at_tab)
+@click.argument("job", cls=Job, shell_complete=jobs_at_tab)
 @click.option(
     "--commit",
     metavar="SHA|REF",
@@ -159,21 +164,18 @@ def plan(job: str, commit: str | None, path: str | None, as_json: bool) -> None:
     Names are pinned by .gpurun.lock. The hub is asked only for what neither the lock nor an earlier
     run has said: the files of a model that the file pins itself, and the SHA-256 of small files.
     """
-    try:
-        from gpurun.cli.plan import Wish, plan_json, plan_people
+    from gpurun.cli.plan import Wish, plan_json, plan_people
 
-        wish = Wish(job=job, commit=commit, path=path)
-        sys.exit(plan_json(wish) if as_json else plan_people(wish))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    wish = Wish(job=job, commit=commit, path=path)
+    sys.exit(plan_json(wish) if as_json else plan_people(wish))
 
 
 @cli.command(
     epilog="Exit codes: 0 no plan differs, 1 one does or a job is only in one commit, 2 usage, config or a name that "
     "nothing pins, 3 git failed."
 )
-@click.argument("a")
-@click.argument("b")
+@click.argument("a", cls=Commit)
+@click.argument("b", cls=Commit)
 @click.argument("job", required=False, shell_complete=jobs_at_tab)
 @click.option("--path", metavar="FOLDER", help=PATH_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -183,13 +185,10 @@ def diff(a: str, b: str, job: str | None, path: str | None, as_json: bool) -> No
     Told are image, models and their files, commands, variables, secrets, resources, limits and artifacts.
     The other files of the commits are git's business: `git diff A B`.
     """
-    try:
-        from gpurun.cli.diff import Wish, diff_json, diff_people
+    from gpurun.cli.diff import Wish, diff_json, diff_people
 
-        wish = Wish(a=a, b=b, job=job, path=path)
-        sys.exit(diff_json(wish) if as_json else diff_people(wish))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    wish = Wish(a=a, b=b, job=job, path=path)
+    sys.exit(diff_json(wish) if as_json else diff_people(wish))
 
 
 @cli.group()
@@ -198,7 +197,7 @@ def config() -> None:
 
 
 @config.command("show")
-@click.argument("job", shell_complete=jobs_at_tab)
+@click.argument("job", cls=Job, shell_complete=jobs_at_tab)
 @click.option("--path", metavar="FOLDER", help=PATH_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def config_show(job: str, path: str | None, as_json: bool) -> None:  # noqa: FBT001 (click passes flags like this)
@@ -241,13 +240,10 @@ def artifacts(
     when the command is repeated, and what is there already is left as it is. Patterns are those of `artifacts` in
     .gpurun.yml.
     """
-    try:
-        from gpurun.cli.download import Wish, download
+    from gpurun.cli.download import Wish, download
 
-        wish = Wish(address=address, patterns=patterns, folder=folder, list_only=list_only, force=force)
-        sys.exit(download(wish, as_json=as_json))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    wish = Wish(address=address, patterns=patterns, folder=folder, list_only=list_only, force=force)
+    sys.exit(download(wish, as_json=as_json))
 
 
 @cli.command()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,21 +17,11 @@ _FOREIGN = frozenset({"node_modules", "site-packages", "third_party", "vendor", 
 
 
 def hint_by_path(start: Path | None = None) -> str:
-    """What to type after a command that knows `--path`; empty when there is no other file."""
+    """What to type after any command; empty when there is no other file."""
     found = _folders(top_of(start))
     if not found:
         return ""
     return f"{_told(found)} Type `--path {found[0]}`, or go there."
-
-
-def hint_by_file(command: str) -> str:
-    """What to type for a command that takes files; empty when there is no other file."""
-    top = top_of(None)
-    found = _folders(top)
-    if not found:
-        return ""
-    file = os.path.relpath(top / config_path(found[0]))
-    return f"{_told(found)} Type `{command} {shlex.quote(file)}`, or go there (other commands: `--path {found[0]}`)."
 
 
 def _told(found: tuple[str, ...]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -15,7 +14,7 @@ from gpurun.cli.the_file import file_on_disk
 from gpurun.domain.build import BuildPin
 from gpurun.domain.config import Job
 from gpurun.domain.errors import ConfigError, HubUnavailable, NoSuchInput, NothingIncluded, UserError
-from gpurun.domain.folder import beside, config_path
+from gpurun.domain.folder import A_FOLDER, beside, config_path, not_a_file
 from gpurun.domain.ids import CommitSha, ImageTag, JobName, TreeSha
 from gpurun.domain.lock import Lock
 from gpurun.domain.plan import ModelPin, ModelSpec, Plan
@@ -30,7 +29,6 @@ from gpurun.plan.lock import (
     pinned,
     read_lock,
     require_same_files,
-    unreadable_lock,
 )
 from gpurun.plan.locked import files_of, pin_of, small_files
 from gpurun.plan.resolve import build, with_commit, with_submodule
@@ -236,7 +234,7 @@ async def _lock(forge: LocalForge, state: LocalState, sha: CommitSha, path: str)
     try:
         raw = await forge.read_file(state.repo, sha, path, max_bytes=MAX_LOCK_BYTES)
         if raw is None and (state.top / path).is_dir():
-            return unreadable_lock(path, os.strerror(errno.EISDIR))
+            return not_a_file(path, A_FOLDER)
         return Lock() if raw is None else read_lock(raw)
     except ConfigError as fault:
         fault.file = path  # the reader knows no folder

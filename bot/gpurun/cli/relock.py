@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from gpurun.cli.logs import log_trouble_only
 from gpurun.cli.trouble import tell
 from gpurun.command.parse import suggest
 from gpurun.domain.errors import GpurunError, PinNotFound, UserError
+from gpurun.domain.folder import A_LINK, not_a_file
 from gpurun.domain.ids import ImageTag
 from gpurun.domain.image import RegistryLogin
 from gpurun.domain.lock import LockedFile, LockedImage, LockedModel
@@ -84,7 +86,7 @@ async def _write_one(place: Place, jobs: Sequence[str], sources: Sources, screen
     logins = {name: login_for(place, name) for name in names if isinstance(name, ImageTag)}
     with screen.asking(len(names)):
         answers = await _look_up(names, logins, sources)
-    lock, rows = renewed(place.config, place.lock, answers.found, place.built)
+    lock, rows = renewed(place.config, place.lock, answers.found, place.built, keeps_unneeded=bool(answers.failed))
     written = False
     if place.lock_file.exists() or any(row.after is not None for row in rows):
         written = await anyio.to_thread.run_sync(_write, place.lock_file, write_lock(lock))
@@ -150,7 +152,7 @@ def _file(file: ModelFile) -> LockedFile:
 
 
 def _write(path: Path, text: str) -> bool:
-    """Whether there was anything to write. All or nothing; a link is followed. Raises UserError."""
+    """Whether there was anything to write. All or nothing, and never through a link. Raises UserError."""
     data = text.encode()
     if len(data) > MAX_LOCK_BYTES:
         raise UserError(
@@ -158,12 +160,14 @@ def _write(path: Path, text: str) -> bool:
             hint="Pin the model with the most files by its 40-digit commit in `.gpurun.yml`; then it needs no entry.",
         )
     try:
-        path = path.resolve()
+        if path.is_symlink():
+            raise not_a_file(path, A_LINK)
         if path.exists() and path.read_bytes() == data:
             return False
         _replace(path, data)
     except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}.") from error
+        hint = f"`ls -ld {shlex.quote(str(path.parent))}` shows who may write there, `df` whether there is room."
+        raise UserError(f"{path} cannot be written: {error.strerror}.", hint=hint) from error
     return True
 
 

@@ -196,14 +196,11 @@ async def _file_of(forge: LocalForge, state: LocalState, sha: CommitSha, wish: W
         if raw is None and folder:
             raise UserError(f"There is no {config_path(folder)} in {state.top}.", hint="`--path` starts at that top.")
         return folder, raw
-    nearest_first = [config_path(folder) for folder in _folders_up(state.top, wish.checkout)]
-    found = await forge.read_files(state.repo, sha, nearest_first, max_bytes=CONFIG_MAX_BYTES)
-    if not found:
-        return "", None
-    file = found[0]
-    if file.content is None:
-        raise UserError(f"{file.path} has more than the {CONFIG_MAX_BYTES:,} bytes that are read.")
-    return file.path.rpartition("/")[0], file.content
+    for folder in _folders_up(state.top, wish.checkout):
+        raw = await forge.read_file(state.repo, sha, config_path(folder), max_bytes=CONFIG_MAX_BYTES)
+        if raw is not None:
+            return folder, raw
+    return "", None
 
 
 def _folders_up(top: Path, start: Path) -> list[str]:

@@ -31,7 +31,7 @@ def set_secret(name: str, repo: str) -> int:
         if told := name_fault(name):  # before a person types the value
             raise SecretRefused(told)
         desk = _desk(keys)
-        had = desk.set(place, name, read_value(name), who=who())
+        had = desk.set(place, name, read_value(name, place), who=who())
     except GpurunError as error:
         return refused("gpurun secret set", error)
     done = "has a new value" if had else "is set"
@@ -61,7 +61,8 @@ def remove_secret(name: str, repo: str) -> int:
     try:
         place = _repo(repo)
         if not _desk(_keys()).remove(place, name, who=who()):
-            raise UserError(f"No secret {name[:80]} is set for {place}.", hint=f"gpurun secret list --repo {place}")
+            hint = f"`gpurun secret list --repo {place}` shows what is."
+            raise UserError(f"No secret {name[:80]} is set for {place}.", hint=hint)
     except GpurunError as error:
         return refused("gpurun secret rm", error)
     click.echo(f"{name} is removed from {place}. Runs that have it keep it until they end.")
@@ -82,7 +83,7 @@ def rotate() -> int:
     return int(bool(done.lost))
 
 
-def read_value(name: str) -> SecretStr:
+def read_value(name: str, repo: RepoName) -> SecretStr:
     """From a prompt without echo, else all of stdin without its last line end. What is no UTF-8 stays in it as
     surrogates, for `require_settable` to refuse. Raises SecretRefused.
     """
@@ -91,7 +92,8 @@ def read_value(name: str) -> SecretStr:
     data = sys.stdin.buffer.read(MAX_SECRET_BYTES + 4)
     text = data.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "surrogateescape")
     if not text:
-        raise SecretRefused("No value came on stdin.", hint=f"Write it there: gpurun secret set {name} … < file")
+        how = f"`gpurun secret set {name} --repo {repo} < file`"
+        raise SecretRefused("No value came on stdin.", hint=f"Write it there: {how}.")
     return SecretStr(text)
 
 
@@ -108,7 +110,11 @@ def _keys() -> KeyFile:
 
 
 def _desk(keys: KeyFile) -> SecretDesk:
-    place: str | Path = existing()
+    try:
+        place: str | Path = existing()
+    except UserError as error:
+        error.hint = f"{error.hint}\nFor `gpurun run` on this machine, write NAME=value into .env instead."
+        raise
     return SecretDesk(partial(store.change, place, clock=SystemClock()), keys, SystemChance())
 
 

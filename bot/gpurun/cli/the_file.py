@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpurun.domain.errors import UserError
-from gpurun.domain.folder import CONFIG_NAME, config_path, typed_folder
+from gpurun.domain.folder import A_FOLDER, A_LINK, CONFIG_NAME, config_path, not_a_file, typed_folder
 
 
 def named_folder(typed: str) -> str:
@@ -46,6 +48,18 @@ def file_on_disk(typed: str | None, start: Path | None = None) -> FileOnDisk:
     return FileOnDisk(folder, Path(os.path.relpath(top / config_path(folder), cwd)))
 
 
+def named_files(typed: Sequence[Path], path: str | None) -> tuple[Path, ...]:
+    """Those that were typed, a folder as its `.gpurun.yml`; without any the one that `--path` or nothing means.
+
+    Raises UserError.
+    """
+    if not typed:
+        return (file_on_disk(path).file,)
+    if path is not None:
+        raise UserError("--path names a folder, and FILES name files. Use one of them.")
+    return tuple(file / CONFIG_NAME if file.name != CONFIG_NAME and file.is_dir() else file for file in typed)
+
+
 def top_of(start: Path | None) -> Path:
     """The top of the checkout that `start` is in, else of the current folder; itself where there is no checkout."""
     try:
@@ -63,7 +77,8 @@ def top_above(here: Path) -> Path:
 
 def _nearest(here: Path, top: Path) -> str:
     for folder in (here, *here.parents):
-        if (folder / CONFIG_NAME).is_file():
+        file = folder / CONFIG_NAME
+        if file.is_file() or file.is_symlink():  # a link is refused, wherever it leads
             return "" if folder == top else folder.relative_to(top).as_posix()
         if folder == top:
             break
@@ -71,12 +86,24 @@ def _nearest(here: Path, top: Path) -> str:
 
 
 def read_config(file: Path) -> bytes:
-    """Raises UserError."""
+    """Raises UserError, also for a link: git keeps where it leads to, not what is there."""
     try:
+        if file.is_symlink():
+            raise not_a_file(file, A_LINK)
         return file.read_bytes()
+    except IsADirectoryError:
+        raise not_a_file(file, A_FOLDER) from None
     except OSError as error:
-        hint = _elsewhere() if isinstance(error, FileNotFoundError) else ""
+        hint = _elsewhere() if isinstance(error, FileNotFoundError) else way_in(error, file)
         raise UserError(f"{file} cannot be read: {error.strerror}.", hint=hint) from error
+
+
+def way_in(error: OSError, file: Path) -> str:
+    """What to do about a file of the checkout that may not be read; empty for another fault."""
+    named = shlex.quote(str(file))
+    return (
+        f"`chmod u+r {named}` lets you, if it is yours: `ls -l {named}`." if isinstance(error, PermissionError) else ""
+    )
 
 
 def _elsewhere() -> str:

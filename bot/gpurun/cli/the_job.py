@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from gpurun.cli.the_file import file_on_disk, read_config, top_of
 from gpurun.cli.trouble import first_of_ours, tell
 from gpurun.cli.validate import show_config_error
 from gpurun.command.parse import suggest
 from gpurun.domain.config import Config
 from gpurun.domain.errors import ConfigError, GpurunError, NoGit, UserError
-from gpurun.domain.folder import CONFIG_NAME
+from gpurun.domain.folder import A_FOLDER, CONFIG_NAME, not_a_file
 from gpurun.domain.ids import JobName
 from gpurun.plan.load import job_names, load
 
@@ -36,6 +38,9 @@ def config_of(raw: bytes | None, path: str = CONFIG_NAME, *, start: Path | None 
         if raw is None:
             from gpurun.cli.other_files import hint_by_path  # only for who has no file
 
+            if (top_of(start) / path).is_dir():
+                raise not_a_file(path, A_FOLDER) from fault
+
             fault.hint = hint_by_path(start) or fault.hint
         raise BrokenFile(fault, raw, path) from fault
 
@@ -46,6 +51,22 @@ def job_of(config: Config, typed: str, path: str = CONFIG_NAME) -> JobName:
     if typed not in jobs:
         raise unknown_job(typed, jobs, path)
     return JobName(typed)
+
+
+def which_jobs(command: str, path: str | None, start: Path | None) -> str:
+    """What to type after `command` for a job of the file that is meant; what is wrong when there is none to take."""
+    try:
+        file = file_on_disk(path, start).file
+        jobs = job_names(load(read_config(file)))
+    except ConfigError:
+        return f"`gpurun validate {shlex.quote(str(file))}` says what is wrong with the file that has the jobs."
+    except UserError as error:
+        return f"{error} {error.hint}".strip()
+    if len(jobs) > 1:
+        return f"Jobs: {', '.join(jobs)}."
+    options = f" --path {shlex.quote(path)}" if path is not None else ""
+    options += f" --checkout {shlex.quote(str(start))}" if start is not None and start != Path() else ""
+    return f"There is one job: `{command} {jobs[0]}{options}`."
 
 
 def unknown_job(typed: str, jobs: Sequence[str], path: str = CONFIG_NAME) -> UserError:

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from gpurun.cli.the_file import named_files, read_config, way_in
+from gpurun.cli.trouble import tell
 from gpurun.domain.config import Config
-from gpurun.domain.errors import ConfigError
+from gpurun.domain.errors import ConfigError, UserError
 from gpurun.domain.folder import CONFIG_NAME
 from gpurun.plan.load import check, explain
 from gpurun.plan.notes import notes
 
 STDIN = Path("-")
+
+
+def validate_files(typed: Sequence[Path], path: str | None) -> int:
+    """Exit code 0 when all of them can be used, else 2. `path`: what `--path` says when no file was typed."""
+    try:
+        files = named_files(typed, path)
+    except UserError as error:
+        tell("gpurun validate", error)
+        return 2
+    return max([validate_file(file) for file in files])
 
 
 def validate_file(file: Path) -> int:
@@ -22,14 +35,9 @@ def validate_file(file: Path) -> int:
     What is allowed and most likely not meant is told on stderr too.
     """
     try:
-        text = sys.stdin.buffer.read() if file == STDIN else file.read_bytes()
-    except OSError as error:
-        click.echo(f"gpurun validate: {file} cannot be read: {error.strerror}.", err=True)
-        if isinstance(error, FileNotFoundError):
-            from gpurun.cli.other_files import hint_by_file  # only for who has no file
-
-            told = "`gpurun init` writes a first one; `gpurun validate FILE` checks another."
-            click.echo((file.name == CONFIG_NAME and hint_by_file("gpurun validate")) or told, err=True)
+        text = sys.stdin.buffer.read() if file == STDIN else _read(file)
+    except UserError as error:
+        tell("gpurun validate", error)
         return 2
     name = "stdin" if file == STDIN else str(file)
     found = check(text)
@@ -42,6 +50,17 @@ def validate_file(file: Path) -> int:
     for fault in found:
         show_config_error(fault, text, name)
     return 2
+
+
+def _read(file: Path) -> bytes:
+    """Under another name anything may be checked: a link, a pipe. Raises UserError."""
+    if file.name == CONFIG_NAME:
+        return read_config(file)
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        hint = "`gpurun validate FILE` checks a file, and `--path FOLDER` that of a folder."
+        raise UserError(f"{file} cannot be read: {error.strerror}.", hint=way_in(error, file) or hint) from error
 
 
 def show_config_error(error: ConfigError, text: bytes | str | None, file: str) -> None:

@@ -129,9 +129,11 @@ class CannotBuild(UserError):
 class Transient(GpurunError):
     """Worth another try later."""
 
-    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+    def __init__(self, message: str, *, retry_after_s: float | None = None, hint: str = "") -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+        self.hint = hint
+        """What a person at a terminal can do, who does not wait as a run does."""
 
 
 class ForgeUnavailable(Transient):

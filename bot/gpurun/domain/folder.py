@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpurun.domain.errors import UserError
+
 CONFIG_NAME = ".gpurun.yml"
 MAX_CHARS = 120
 """Of a folder: it stands in the name of a check, in comments and in commands."""
@@ -11,6 +13,10 @@ MAX_PATH_BYTES = 1024
 """Of a file of a model, below the model's folder."""
 ENDS_A_SENTENCE = ".,:;!?"
 """A command may stand at the end of one, so no folder that is typed ends like this."""
+A_LINK = "a symbolic link"
+A_FOLDER = "a folder"
+_MODES = {"120000": A_LINK, "040000": A_FOLDER, "160000": "a submodule"}
+"""Of git's trees, for what is no plain file."""
 _SPECIAL = frozenset(" \\`|\"'<>")
 
 
@@ -40,6 +46,17 @@ def beside(folder: str, name: str) -> str:
 def job_in(job: str, folder: str) -> str:
     """How people read it: `smoke`, or `smoke (sub)` for the job of a file in a sub-folder."""
     return f"{job} ({folder})" if folder else job
+
+
+def not_a_file(path: object, what: str) -> UserError:
+    """Something else stands where a file of ours belongs: `what` as above, or a mode of git's trees."""
+    what = _MODES.get(what, what)
+    if what == A_LINK:
+        return UserError(
+            f"{path} is a symbolic link; put the file itself there.",
+            hint="Links are not followed: what they lead to need not be in the commit.",
+        )
+    return UserError(f"{path} is {what}; a file belongs there.", hint=f"Move the {what.split()[-1]} away.")
 
 
 def is_safe_path(path: str) -> bool:

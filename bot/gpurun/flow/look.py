@@ -41,7 +41,7 @@ class JobFile:
     text: str | None
     """None when there is no such file."""
     error: UserError | None = None
-    """It could not even be fetched (too large)."""
+    """It could not even be fetched (too large, or a symbolic link)."""
     jobs: tuple[str, ...] = ()
     """Empty when there is no usable file (the run's check then says why)."""
     not_by_comment: frozenset[str] = frozenset()

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from gpurun.domain.config import PLANNED_KEYS, File
 from gpurun.domain.errors import ConfigError, NotInThisVersion
-from gpurun.domain.part import Part
+from gpurun.domain.part import Key, Many, Part, Value
 from gpurun.domain.quantity import quoted
 from gpurun.plan.nodes import Node, Text
 
@@ -88,6 +88,30 @@ def whole_sentence(error: ConfigError) -> ConfigError:
 
 
 _AN_EMPTY_TEXT = 'Write "" for an empty text, or delete the line.'
+_EXAMPLES = {
+    "version": "Write `version: 1`.",
+    "jobs": "Write a job below `jobs:`.",
+    "image": "Write `image: name:tag`, and pin it with `gpurun lock`; or `build: .` for a Dockerfile.",
+    "run": "Write `run: ` and a command.",
+    "id": "Write `id: organisation/name`.",
+}
+"""What to write for keys that must be there."""
+
+
+def to_write(name: str, key: Key) -> str:
+    """What to do about that key of a part when nothing stands behind it."""
+    or_delete = "" if key.is_required else ", or delete the line"
+    if not isinstance(key.form, Value):
+        one = f" such as `{name}: {key.examples[0]}`" if isinstance(key.form, Many) and key.examples else " below it"
+        return f"Write what belongs to it{one}{or_delete}." if name != "jobs" or one != " below it" else _EXAMPLES[name]
+    if name in _EXAMPLES:
+        return _EXAMPLES[name]
+    try:
+        key.form.read("")
+    except ValueError:
+        one = f" such as `{name}: {key.examples[0]}`" if key.examples else ""
+        return f"Write a value{one}{or_delete}."
+    return _AN_EMPTY_TEXT
 
 
 def no_value(key: Node, hint: str | None, at: Node) -> ConfigError:
@@ -144,12 +168,7 @@ def missing(key: str, path: Path, at: Node) -> ConfigError:
     if not path:
         hint = "Write `version: 1` in the first line." if key == "version" else "Write a job below `jobs:`."
         return fault_at(at, f"`{key}` is missing", hint)
-    examples = {
-        "image": "Write `image: name:tag`, and pin it with `gpurun lock`; or `build: .` for a Dockerfile.",
-        "run": "Write `run: ` and a command.",
-        "id": "Write `id: organisation/name`.",
-        "jobs": "Write `jobs: [smoke]` with the names of the jobs that may use it.",
-    }
+    examples = {**_EXAMPLES, "jobs": "Write `jobs: [smoke]` with the names of the jobs that may use it."}
     return fault_at(at, f"{_named(path)} has no `{key}`", examples.get(key, ""))
 
 

@@ -16,7 +16,7 @@ from gpurun.domain.project import REFERENCE_URL
 from gpurun.plan.faults import Fault, fault_at, in_order, whole_sentence
 from gpurun.plan.nodes import Items, Node, Table, Text, read_all, value_of
 from gpurun.plan.read import Reader
-from gpurun.plan.source import quote, readable
+from gpurun.plan.source import merge_mark, quote, readable
 
 MAX_MERGED = 20_000
 """Keys and values of `defaults`, times the jobs that they are merged into: each is kept for each of them."""
@@ -121,6 +121,12 @@ def _read(file: str | bytes | None) -> tuple[Table, tuple[ConfigError, ...]]:
     if not text.strip():
         raise ConfigError("the file is empty", hint=starter)
     root, refused = read_all(text)
+    if refused and (mark := merge_mark(text)):  # whatever else is wrong, it comes from them
+        raise ConfigError(
+            "the file has marks of a merge that was not finished",
+            line=mark,
+            hint="Keep what should stay of both sides, and delete the lines with `<<<<<<<`, `=======` and `>>>>>>>`.",
+        )
     if refused and not isinstance(root, Table):
         raise _Faults(in_order(map(_placed, refused)))
     if root is None or (isinstance(root, Text) and root.is_null and not root.value):

@@ -22,6 +22,7 @@ from gpurun.domain.ids import HubRef, ImageRef, ImageTag, Revision
 from gpurun.domain.lock import ImagePin, Lock, LockedFile, LockedImage, LockedModel
 from gpurun.domain.plan import HubKind, ModelPin, ModelSpec, hub_path
 from gpurun.domain.quantity import quoted
+from gpurun.plan.source import merge_mark
 
 LOCK_NAME = ".gpurun.lock"
 FORMAT = 1
@@ -35,7 +36,6 @@ _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _BLOB = re.compile(r"[0-9a-f]{40}")
-_MERGE_MARK = re.compile(r"^(?:<{7}|={7}|>{7})", re.MULTILINE)
 _KEYS = {
     "gpurun_lock": {"gpurun_lock"},
     "image": {"image", "digest", "platforms", "locked_on"},
@@ -258,9 +258,9 @@ def _entries(lock: Lock) -> Iterator[dict[str, object]]:
             yield {"file": file.path, "size": file.size, **hash_}
 
 
-def unreadable_lock(path: object, why: str) -> UserError:
+def unreadable_lock(path: object, why: str, *, hint: str = "") -> UserError:
     """What stands in the place of the file is none that can be read."""
-    return UserError(f"{path} cannot be read: {why}.", hint="Move it away, then run `gpurun lock`.")
+    return UserError(f"{path} cannot be read: {why}.", hint=hint or "Move it away, then run `gpurun lock`.")
 
 
 def read_lock(file: str | bytes) -> Lock:
@@ -314,14 +314,14 @@ def _text(file: str | bytes) -> str:
     except UnicodeDecodeError as exc:
         line = file[: exc.start].count(b"\n") + 1 if isinstance(file, bytes) else 1
         _wrong(line, "the file is not UTF-8", _ANEW)
+    text = text.removeprefix("\ufeff")
     if not text.strip():
         _wrong(1, "the file is empty", _ANEW)
-    mark = _MERGE_MARK.search(text)
-    if mark is not None:
+    if mark := merge_mark(text):
         raise ConfigError(
             "the file has marks of a merge that was not finished",
             file=LOCK_NAME,
-            line=text.count("\n", 0, mark.start()) + 1,
+            line=mark,
             hint="Delete the three marks; entries that both sides have must stand there once. Then run `gpurun lock`.",
         )
     return text
@@ -366,6 +366,8 @@ def _image(entry: dict[str, Any], number: int) -> LockedImage:
     except PinNotFound:
         _wrong(number, "`image` is no image by tag")
     digest = _field(entry, "digest", _DIGEST, number)
+    if len(platforms) > 1 and digest in platforms.values():  # what lists several is none of them
+        _wrong(number, "`digest` is that of one of its `platforms`, and it must be that of all")
     pin = ImagePin(digest=digest, platforms=tuple(sorted(platforms.items())))
     return LockedImage(ref=ref, pin=pin, locked_on=_day(entry, number))
 

@@ -43,7 +43,8 @@ class Reader:
                 self._find_nothing(value, name)
                 continue
             n_faults = len(self.faults)
-            read = self.value(known.form, value, name, (*path, name.value))
+            empty = faults.to_write(name.value, known) if isinstance(value, Text) and value.is_null else None
+            read = self.value(known.form, value, name, (*path, name.value), empty=empty)
             if len(self.faults) == n_faults:
                 found[name.value] = read
         made = model(**found)

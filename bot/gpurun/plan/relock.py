@@ -43,6 +43,7 @@ class Row:
     before: Entry | None
     after: Entry | None
     """None with `before`: no job wants it any more. None without: it could not be pinned."""
+    is_needed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,15 +115,22 @@ def to_look_up(config: Config, lock: Lock, upgraded: Collection[str], built: Bui
 
 
 def renewed(
-    config: Config, lock: Lock, found: Mapping[Name, Entry], built: Built = NONE_BUILT
+    config: Config,
+    lock: Lock,
+    found: Mapping[Name, Entry],
+    built: Built = NONE_BUILT,
+    *,
+    keeps_unneeded: bool = False,
 ) -> tuple[Lock, tuple[Row, ...]]:
     """The lock with what was found, and what that changes; a name that was not found keeps the entry it has.
 
-    An entry that says the same as before stays as it was, with its day.
+    An entry that says the same as before stays as it was, with its day. `keeps_unneeded`: what no job needs stays,
+    for whoever goes back to the name that he has just changed.
     """
     rows = [_row(name, entry_of(lock, name), found.get(name)) for name in _all_wanted(config, built)]
-    unneeded = difference(config, lock, built).unneeded
-    rows += [Row(name=name, before=entry_of(lock, name), after=None) for name in unneeded]
+    for name in difference(config, lock, built).unneeded:
+        entry = entry_of(lock, name)
+        rows.append(Row(name=name, before=entry, after=entry if keeps_unneeded else None, is_needed=False))
     entries = [row.after for row in rows if row.after is not None]
     kept = Lock(
         images=tuple(entry for entry in entries if isinstance(entry, LockedImage)),

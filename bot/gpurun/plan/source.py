@@ -12,6 +12,7 @@ _BAD = (
     # control characters, direction marks, zero-width and line separators, byte order marks, lone surrogates
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff\ufffe\uffff\ud800-\udfff]"
 )
+_MERGE_MARK = re.compile(r"^(?:<{7}|\|{7}|={7}|>{7})(?= |\r?$)", re.MULTILINE)
 _MAY_BREAK = {ord("\n"): None, ord("\t"): None}
 """What is neither printable nor bad. Most files hold nothing else, and need no pattern."""
 _DIRECTION = "[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
@@ -38,6 +39,12 @@ def readable(file: str | bytes) -> str:
 def position(text: str, at: int) -> tuple[int, int]:
     """Line and column of the character at `at`, both from 1."""
     return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+
+
+def merge_mark(text: str) -> int:
+    """The line of the first mark that an unfinished merge left; 0 without any."""
+    mark = _MERGE_MARK.search(text)
+    return text.count("\n", 0, mark.start()) + 1 if mark is not None else 0
 
 
 def quote(text: str, line: int, column: int) -> str:

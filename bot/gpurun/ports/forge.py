@@ -30,16 +30,16 @@ class Forge(Protocol):
         ...
 
     async def read_file(self, repo: RepoRef, at: CommitSha | BranchName, path: str, *, max_bytes: int) -> bytes | None:
-        """The file at that commit or branch; None when there is none. A symlink, folder or submodule is none.
+        """The file at that commit or branch; None when there is none.
 
-        Raises: UserError when it is larger than `max_bytes`.
+        Raises: UserError when it is larger than `max_bytes`, or a symlink, a folder or a submodule stands there.
         """
         ...
 
     async def read_files(
         self, repo: RepoRef, at: CommitSha, paths: Sequence[str], *, max_bytes: int
     ) -> tuple[RepoFile, ...]:
-        """Those of the files that are there, as `read_file` sees them, in the order of `paths`.
+        """Those of the files that are there, in the order of `paths`; a symlink, folder or submodule is none.
 
         Folders that several of them share are looked at once.
         """

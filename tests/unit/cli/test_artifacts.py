@@ -50,3 +50,25 @@ def test_a_file_is_no_folder_for_artifacts(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="cannot be written"):
         usable_folder(tmp_path / "file" / "below")
+
+
+async def test_nothing_is_written_through_links(blobs, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    folder = usable_folder(tmp_path / "kept")
+    (folder / "out").symlink_to(tmp_path / "elsewhere")
+    (folder / "a.txt").symlink_to(tmp_path / "elsewhere/a.txt")
+    behind = await collected(blobs, "out/b.txt", b"new")
+    with pytest.raises(UserError, match="out is a symbolic link, which may lead elsewhere"):
+        await write_artifacts(blobs, [behind], folder)
+    assert await blobs.size(behind.blob) == 3
+    at_a_link = await collected(blobs, "a.txt", b"new", 1)
+    (folder / f".gpurun-{at_a_link.sha256[:16]}").symlink_to(tmp_path / "elsewhere/draft")
+    await write_artifacts(blobs, [at_a_link], folder)
+    assert not (folder / "a.txt").is_symlink()
+    assert [*(tmp_path / "elsewhere").iterdir()] == []
+
+
+def test_a_link_that_leads_nowhere_is_no_folder_for_artifacts(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="it is a symbolic link that leads nowhere"):
+        usable_folder(tmp_path / "link")

@@ -206,3 +206,11 @@ def test_files_of_models_are_compared_when_the_hub_lists_them(here, capsys, monk
         assert len(hub.requests) == asked
     told = capsys.readouterr().out.splitlines()
     assert told[1:-1] == ["~ smoke: 1 part differs", "  run        - ls", "             + ls -l"]
+
+
+def test_a_file_that_is_not_committed_yet(checkout, monkeypatch, capsys):
+    folder = checkout({"a.py": ""})
+    (folder / ".gpurun.yml").write_text(ONE)
+    monkeypatch.chdir(folder)
+    assert diff("HEAD", "HEAD") == 2
+    assert "It is here, and in neither of them: commit it, `git add .gpurun.yml`.\n" in capsys.readouterr().err

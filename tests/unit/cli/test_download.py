@@ -195,7 +195,7 @@ def test_a_server_that_names_paths_outside_is_refused(page, get, tmp_path, path)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("link", ["out", "z", "out/deep"])
+@pytest.mark.parametrize("link", ["out", "z", "out/deep", ".gpurun-part"])
 def test_a_link_in_the_folder_is_not_followed(get, tmp_path, link):
     """Whatever put it there, `force` too: it leads elsewhere."""
     (tmp_path / "else").mkdir()

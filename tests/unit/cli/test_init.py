@@ -117,22 +117,40 @@ def test_print_writes_nothing(checkout, capsys):
     assert (folder / ".gpurun.yml").read_text() == printed
 
 
-@pytest.mark.parametrize("kind", ["file", "link", "folder"])
-def test_what_is_there_stays(checkout, tmp_path, capsys, kind):
+def test_what_is_there_stays(checkout, capsys):
     folder = checkout({"a.py": ""})
     there = folder / ".gpurun.yml"
-    if kind == "file":
-        there.write_text("mine")
-    elif kind == "link":
-        there.symlink_to(tmp_path / "elsewhere")
-    else:
-        there.mkdir()
+    there.write_text("mine")
     assert write_starter(folder) == 2
     told = capsys.readouterr().err
     assert "is there already; it stays as it is" in told
     assert "gpurun init --print" in told
+    assert there.read_text() == "mine"
+
+
+@pytest.mark.parametrize("kind", ["link", "loop", "folder"])
+def test_what_is_no_file_is_named(checkout, tmp_path, capsys, kind):
+    folder = checkout({"a.py": ""})
+    there = folder / ".gpurun.yml"
+    if kind == "folder":
+        there.mkdir()
+    else:
+        there.symlink_to(tmp_path / "elsewhere" if kind == "link" else ".gpurun.yml")
+    assert write_starter(folder) == 2
+    what = "a folder; a file belongs there." if kind == "folder" else "a symbolic link; put the file itself there."
+    assert f".gpurun.yml is {what}\n" in capsys.readouterr().err
     assert not (tmp_path / "elsewhere").exists()
-    assert kind != "file" or there.read_text() == "mine"
+
+
+def test_nothing_is_written_behind_a_link(checkout, tmp_path, capsys):
+    """Git would not see it, and it may be anybody's folder."""
+    folder = checkout({"a.py": ""})
+    (tmp_path / "elsewhere/deep").mkdir(parents=True)
+    (folder / "sub").symlink_to(tmp_path / "elsewhere")
+    for typed in ("sub", "sub/deep"):
+        assert write_starter(folder, typed) == 2
+        assert "sub is a symbolic link, and git keeps no files behind it." in capsys.readouterr().err
+    assert [*(tmp_path / "elsewhere").rglob("*")] == [tmp_path / "elsewhere/deep"]
 
 
 def test_no_checkout(tmp_path, capsys):

@@ -210,7 +210,8 @@ def test_one_name_that_is_not_there_does_not_stop_the_others(place, registry, hu
     assert "gpurun lock: The hub does not show acme/tiny: it does not exist" in told.err
     assert "It was there" not in told.err
     assert told.out.count("not pinned") == 2
-    assert "2 of 3 names could not be pinned. .gpurun.lock: 1 pin." in told.out
+    assert "2 of 3 names could not be pinned. .gpurun.lock: 1 pin, written; commit it beside the file." in told.out
+    assert "(it answered 404).\nCheck the name and the tag in `image:`.\n" in told.err
     assert len(read_lock(file.read_bytes()).images) == 1
 
 
@@ -376,19 +377,35 @@ def test_a_file_of_another_name_takes_no_pins_away(place, registry, hub, capsys)
     assert file.read_bytes() == before
 
 
-def test_a_link_is_followed_and_permissions_stay(place, registry, hub, tmp_path):
+@pytest.mark.parametrize("leads_to", ["real.lock", "nowhere", ".gpurun.lock"])
+def test_no_lock_is_written_through_a_link(place, registry, hub, tmp_path, capsys, leads_to):
     registry.push("org/app", "1.2")
     hub.add_model("acme/tiny", FILES)
     file = place(ONE)
     real = tmp_path / "real.lock"
     real.write_text('{"gpurun_lock": 1}\n')
-    real.chmod(0o640)
-    file.symlink_to(real)
-    assert lock() == 0
+    file.symlink_to(leads_to if leads_to == file.name else tmp_path / leads_to)
+    for words in ((), ("--check",), ("--upgrade",)):
+        assert lock(*words) == 2
+        assert capsys.readouterr().err == (
+            "gpurun lock: .gpurun.lock is a symbolic link; put the file itself there.\n"
+            "Links are not followed: what they lead to need not be in the commit.\n"
+        )
     assert file.is_symlink()
-    assert "acme/tiny" in real.read_text()
-    assert real.stat().st_mode & 0o777 == 0o640
-    assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".new")] == []
+    assert not (tmp_path / "nowhere").exists()
+    assert real.read_text() == '{"gpurun_lock": 1}\n'
+
+
+def test_permissions_stay(place, registry, hub, tmp_path):
+    registry.push("org/app", "1.2")
+    hub.add_model("acme/tiny", FILES)
+    file = place(ONE)
+    file.write_text('{"gpurun_lock": 1}\n')
+    file.chmod(0o640)
+    assert lock() == 0
+    assert "acme/tiny" in file.read_text()
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert sorted(path.name for path in file.parent.iterdir()) == [".gpurun.lock", ".gpurun.yml"]
 
 
 def test_a_lock_that_cannot_be_read(place, registry, hub, monkeypatch, capsys):
@@ -396,7 +413,7 @@ def test_a_lock_that_cannot_be_read(place, registry, hub, monkeypatch, capsys):
     hub.add_model("acme/tiny", FILES)
     place(ONE)
     Path(".gpurun.lock").mkdir()
-    said = "gpurun lock: .gpurun.lock cannot be read: Is a directory.\nMove it away, then run `gpurun lock`.\n"
+    said = "gpurun lock: .gpurun.lock is a folder; a file belongs there.\nMove the folder away.\n"
     for words in ((), ("--check",)):
         assert lock(*words) == 2
         assert capsys.readouterr().err == said
@@ -414,7 +431,8 @@ def test_a_folder_that_cannot_be_written_to(place, registry, hub, monkeypatch, c
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
         assert lock() == 2
-    assert ".gpurun.lock cannot be written: No space left on device." in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert ".gpurun.lock cannot be written: No space left on device.\n`ls -ld .` shows who may write there" in told
     assert sorted(path.name for path in file.parent.iterdir()) == [".gpurun.yml"]
 
 
@@ -496,3 +514,41 @@ def test_a_private_image_is_asked_for_with_the_login_of_a_job_that_names_one(pla
     lock_file.with_name(".env").write_text("REGISTRY_TOKEN=s3cret-word\n")
     assert lock() == 0
     assert "s3cret-word" not in lock_file.read_text() + capsys.readouterr().out
+
+
+def test_while_a_name_cannot_be_pinned_what_no_job_needs_stays(place, registry, hub, capsys):
+    """Whoever mistypes a new tag goes back to the old one."""
+    registry.push("org/app", "1.2")
+    hub.add_model("acme/tiny", FILES)
+    file = place(ONE)
+    assert lock() == 0
+    before = file.read_bytes()
+    place(ONE.replace(":1.2", ":1.33"))
+    capsys.readouterr()
+    assert lock() == 2
+    told = capsys.readouterr().out
+    assert "kept until all names are pinned: no job needs it\n" in told
+    assert "1 of 2 names could not be pinned. .gpurun.lock: 2 pins, as it was." in told
+    assert file.read_bytes() == before
+    registry.push("org/app", "1.33")
+    assert lock() == 0
+    assert "dropped: no job needs it" in capsys.readouterr().out
+
+
+def test_without_a_pin_nothing_is_written_and_said_so(place, registry, hub, capsys):
+    file = place(ONE)
+    assert lock() == 2
+    assert "2 of 2 names could not be pinned. .gpurun.lock: 0 pins, not written." in capsys.readouterr().out
+    assert not file.exists()
+
+
+def test_names_of_any_length_stand_in_one_column(place, registry, hub, capsys):
+    registry.push("org/app", "1.2")
+    name = f"organisation-with-a-long-name/{'model-' * 12}instruct"
+    hub.add_model(name, FILES)
+    hub.add_model("acme/tiny", FILES)
+    place(ONE.replace("[{{id: acme/tiny}}]", f"[{{{{id: acme/tiny}}}}, {{{{id: {name}}}}}]"))
+    assert lock() == 0
+    *rows, _ = capsys.readouterr().out.splitlines()
+    values = [row.partition("  new: ")[0].rpartition("  ")[2] for row in rows]
+    assert len({row.index(value) for row, value in zip(rows, values, strict=True)}) == 1

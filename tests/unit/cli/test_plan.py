@@ -244,7 +244,7 @@ def test_what_is_said_of_another_folder_names_it(here, capsys, monkeypatch):
 def test_a_lock_that_is_a_folder(here, capsys):
     here({".gpurun.yml": NAMES, ".gpurun.lock/x": ""})
     assert plan("smoke") == 2
-    told = "gpurun plan: .gpurun.lock cannot be read: Is a directory.\nMove it away, then run `gpurun lock`.\n"
+    told = "gpurun plan: .gpurun.lock is a folder; a file belongs there.\nMove the folder away.\n"
     assert capsys.readouterr().err == told
 
 

@@ -64,10 +64,9 @@ async def test_from_set_to_rm(state):
     async with SqliteStore(state / "gpurun.db", clock=SystemClock(), chance=SystemChance()) as store:
         assert await value_of(store, state) == VALUE
     assert secret("rm", "HF_TOKEN", "--repo", "acme/train")[0] == 0
-    assert secret("rm", "HF_TOKEN", "--repo", "acme/train") == (
-        2, "",
-        "gpurun secret rm: No secret HF_TOKEN is set for acme/train.\ngpurun secret list --repo acme/train\n",
-    )  # fmt: skip
+    told = "gpurun secret rm: No secret HF_TOKEN is set for acme/train.\n"
+    hint = "`gpurun secret list --repo acme/train` shows what is.\n"
+    assert secret("rm", "HF_TOKEN", "--repo", "acme/train") == (2, "", told + hint)
     assert "No secret is set for acme/train." in secret("list", "--repo", "acme/train")[1]
 
 
@@ -102,7 +101,7 @@ async def test_on_postgresql(postgres_url, state, monkeypatch):
         (("set", "hf_token", "--repo", "acme/train"), VALUE, "'hf_token' cannot be the name of a secret"),
         (("set", "PATH", "--repo", "acme/train"), VALUE, "PATH is reserved"),
         (("set", "HF_TOKEN", "--repo", "acme"), VALUE, "'acme' is no repository.\nWrite --repo owner/name."),
-        (("set", "HF_TOKEN", "--repo", "acme/train"), "", "No value came on stdin."),
+        (("set", "HF_TOKEN", "--repo", "acme/train"), "", "`gpurun secret set HF_TOKEN --repo acme/train < file`."),
         (("set", "HF_TOKEN", "--repo", "acme/train"), "abcde\n", "fewer than 6 characters"),
         (("set", "HF_TOKEN", "--repo", "acme/train"), "x" * 50_000, "more than 48 KiB"),
         (("set", "HF_TOKEN", "--repo", "acme/train"), "abc\0defg", "NUL byte"),
@@ -154,6 +153,7 @@ def test_without_a_database_nothing_is_made(tmp_path):
     assert code == 2
     assert "There is no database" in err
     assert "gpurun db upgrade" in err
+    assert err.endswith("\nFor `gpurun run` on this machine, write NAME=value into .env instead.\n")
     assert not (tmp_path / "state").exists()
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -38,11 +37,34 @@ def test_stdin(monkeypatch, capsys):
 
 def test_a_path_without_a_file(tmp_path, capsys):
     assert validate_file(tmp_path / "none.yml") == 2
-    assert validate_file(Path(tmp_path)) == 2
     told = capsys.readouterr().err
     assert f"{tmp_path}/none.yml cannot be read: No such file or directory." in told
-    assert f"{tmp_path} cannot be read: Is a directory." in told
     assert told.count("gpurun validate FILE") == 1
+
+
+@pytest.mark.parametrize("words", [("pkg/tts",), ("pkg/tts/",), ("--path", "pkg/tts"), ("./pkg/tts/.gpurun.yml",)])
+@pytest.mark.parametrize("command", [("validate",), ("lock", "--check"), ("lock",)])
+def test_a_folder_means_its_file(checkout, monkeypatch, capsys, command, words):
+    monkeypatch.chdir(checkout({"pkg/tts/.gpurun.yml": GOOD}))
+    with pytest.raises(SystemExit) as ended:
+        cli([*command, *words])
+    assert ended.value.code == 0
+    assert "pkg/tts/.gpurun.yml" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [("validate",), ("lock", "--check"), ("lock",)])
+def test_a_folder_without_a_file_and_one_too_much(checkout, monkeypatch, capsys, command):
+    monkeypatch.chdir(checkout({".gpurun.yml": GOOD, "pkg/x": ""}))
+    for words, says in (
+        (("pkg",), "pkg/.gpurun.yml cannot be read: No such file or directory."),
+        (("--path", "pkg"), "pkg/.gpurun.yml cannot be read: No such file or directory."),
+        (("--path", "../x"), "--path ../x is no folder inside the repository."),
+        (("pkg", "--path", "pkg"), "--path names a folder, and FILES name files. Use one of them."),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            cli([*command, *words])
+        assert ended.value.code == 2
+        assert says in capsys.readouterr().err
 
 
 def validate(*words: str) -> int:

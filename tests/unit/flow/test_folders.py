@@ -6,6 +6,7 @@ import pytest
 
 from gpurun.domain.run import RunState, Verdict
 from gpurun.flow.look import MAX_FOLDERS, touched_folders
+from tests.fakes.github.gitrepo import Link
 from tests.unit.flow.town import Town, open_town
 
 IMAGE = f"ghcr.io/acme/app@sha256:{'a' * 64}"
@@ -298,6 +299,14 @@ async def test_a_policy_that_is_too_large_lets_nothing_start_and_is_told_as_it_i
     assert await town.runs() == ()
     (told,) = replies(town, pull)
     assert ".gpurun.yml is 70,000 bytes long" in told
+
+
+async def test_a_link_in_the_place_of_a_file_is_named(town: Town):
+    pull = await opened(town, {".gpurun.yml": Link("other.yml"), "other.yml": config("smoke")})
+    await town.says("/gpurun smoke", on=pull)
+    assert await town.runs() == ()
+    (told,) = replies(town, pull)
+    assert ".gpurun.yml is a symbolic link; put the file itself there." in told
 
 
 def test_deep_paths_make_few_folders():

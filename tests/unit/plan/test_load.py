@@ -1052,3 +1052,50 @@ def test_setup_inputs():
 def test_setup_inputs_lie_under_the_folder_of_the_file(path):
     with pytest.raises(ConfigError, match=r"is no path under the folder of this file|setup_inputs"):
         load(HEAD + f"    setup: make\n    setup_inputs: [{path}]\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("version: 1\njobs:\n", "Write a job below `jobs:`."),
+        ("version:\njobs: {a: {image: x:1, run: a}}\n", "Write `version: 1`."),
+        (HEAD.replace("python smoke.py", ""), "Write `run: ` and a command."),
+        (
+            HEAD.replace(IMAGE, ""),
+            "Write `image: name:tag`, and pin it with `gpurun lock`; or `build: .` for a Dockerfile.",
+        ),
+        (HEAD + "    models: [{id: }]\n", "Write `id: organisation/name`."),
+        (HEAD + "    setup:\n", 'Write "" for an empty text, or delete the line.'),
+        (HEAD + "    env: {run: }\n", 'Write "" for an empty text, or delete the line.'),
+        (HEAD + "    resources: {gpu: }\n", "Write a value such as `gpu: 1`, or delete the line."),
+        (HEAD + "    env:\n", "Write what belongs to it below it, or delete the line."),
+        (HEAD + "policy: {secrets: {A: {jobs: }}}\n", "Write what belongs to it such as `jobs: [smoke]`."),
+    ],
+)
+def test_what_is_said_to_write_is_good_for_that_key(text, hint):
+    assert refused(text).partition(" | ")[2] == hint
+
+
+CONFLICT = "<<<<<<< HEAD\n    run: a\n=======\n    run: b\n>>>>>>> other\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (HEAD.replace("    run: python smoke.py\n", CONFLICT), 5),
+        (HEAD + CONFLICT.partition("<<<<<<< HEAD\n")[2], 7),
+        (HEAD + "    env: *a\n" + CONFLICT.replace("\n", "\r\n"), 7),
+        (HEAD + "||||||| base\n", 6),
+        ("<<<<<<< HEAD\n" + HEAD, 1),
+    ],
+)
+def test_a_merge_that_was_not_finished_is_the_only_fault(text, line):
+    (said,) = all_refused(text)
+    assert said.startswith(f"{line}:1 the file has marks of a merge that was not finished | Keep what should stay")
+
+
+def test_what_looks_like_a_mark_and_is_text_stays():
+    (run,) = (
+        job.run for job in load(HEAD.replace("python smoke.py", "|\n      =======\n      <<<<<<< a")).jobs.values()
+    )
+    assert run == "=======\n<<<<<<< a\n"

@@ -248,3 +248,17 @@ def test_nothing_of_an_empty_or_binary_file_is_worth_keeping(file):
     with pytest.raises(ConfigError) as caught:
         read_lock(file)
     assert caught.value.hint == "Delete the file and run `gpurun lock`, which writes it anew."
+
+
+def test_a_byte_order_mark_is_no_fault():
+    text = write_lock(Lock(images=(IMAGE,)))
+    assert read_lock(("\ufeff" + text).encode()) == read_lock(text)
+
+
+def test_a_digest_that_its_own_platforms_contradict():
+    """What lists several manifests is none of them; one manifest alone is its own list."""
+    others = (("linux/amd64", DIGEST), ("linux/arm64", f"sha256:{'b' * 64}"))
+    read_lock(write_lock(Lock(images=(IMAGE,))))
+    with pytest.raises(ConfigError, match="`digest` is that of one of its `platforms`") as caught:
+        read_lock(write_lock(Lock(images=(replace(IMAGE, pin=replace(IMAGE.pin, platforms=others)),))))
+    assert caught.value.line == 2

@@ -88,7 +88,7 @@ def test_new_moved_kept_and_dropped():
         Row(name=APP, before=image(), after=found[APP]),
         Row(name=MAIN, before=model(), after=model()),
         Row(name=V1, before=None, after=found[V1]),
-        Row(name=BASE, before=image(BASE), after=None),
+        Row(name=BASE, before=image(BASE), after=None, is_needed=False),
     )
     assert after == Lock(images=(found[APP],), models=(model(), found[V1]))
 

@@ -9,6 +9,7 @@ import anyio
 
 from gpurun.adapters.github import answers, client
 from gpurun.domain.errors import ForgeRefused, UserError
+from gpurun.domain.folder import not_a_file
 from gpurun.domain.forge import RepoFile
 from gpurun.domain.ids import BranchName, CommitSha, RepoName
 
@@ -34,18 +35,20 @@ class Trees:
         self._asking: dict[str, anyio.Lock] = {}
 
     async def read(self, path: str, *, max_bytes: int) -> bytes | None:
-        """None when there is no plain file. Raises: UserError when it is larger than `max_bytes`."""
+        """None when there is nothing. Raises: UserError when it is larger than `max_bytes`, or no plain file."""
         entry = await self._find(path)
         if entry is None:
             return None
+        if entry.mode not in FILE_MODES:
+            raise not_a_file(path, entry.mode)
         if entry.size > max_bytes:
             raise UserError(f"{path} is {entry.size:,} bytes long; at most {max_bytes:,} are read.")
         return await self._content(entry)
 
     async def file(self, path: str, *, max_bytes: int) -> RepoFile | None:
-        """The same without an error for a file that is too large."""
+        """The same without errors for a file that is too large, and for what is no plain file."""
         entry = await self._find(path)
-        if entry is None:
+        if entry is None or entry.mode not in FILE_MODES:
             return None
         return RepoFile(path=path, content=await self._content(entry) if entry.size <= max_bytes else None)
 
@@ -61,8 +64,7 @@ class Trees:
             if entry is None or entry.mode != FOLDER_MODE:
                 return None
             tree_id = entry.sha
-        entry = await self._entry(tree_id, name)
-        return entry if entry and entry.mode in FILE_MODES else None
+        return await self._entry(tree_id, name)
 
     async def _entry(self, tree_id: str, name: str) -> answers.TreeEntry | None:
         async with self._asking.setdefault(tree_id, anyio.Lock()):

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import email.utils
+import os
+import socket
+import ssl
 
 import httpx
 
-from gpurun.domain.errors import PinNotFound, RegistryUnavailable
+from gpurun.domain.errors import PinNotFound, RegistrySilent, RegistryUnavailable
 from gpurun.domain.quantity import quoted
 
 RETRY_AFTER_MAX_S = 600.0
 """A registry is named by whoever wrote the file: it must not put a run to sleep for years."""
 PORT_MAX = 65535
+_CAUSES_MAX = 10
 
 
 async def to_a_port(request: httpx.Request) -> None:
@@ -45,18 +50,54 @@ async def at_most(answer: httpx.Response, max_bytes: int) -> bytes:
     return bytes(body)
 
 
-def raise_for(answer: httpx.Response, *, name: str, shown: str, username: str) -> None:
-    """The registry's status in our words. `username`: who asked; empty when nobody was logged in."""
+def raise_for(answer: httpx.Response, *, name: str, shown: str, username: str, login_at: str) -> None:
+    """The registry's status in our words. `username`: who asked; empty when nobody was logged in. `login_at`: where
+    `docker login` would help.
+    """
     status = answer.status_code
     if status in {401, 403}:
-        raise _no_access(shown, username)
+        raise _no_access(shown, username, login_at)
     if status == 429 or status >= 500:
-        raise RegistryUnavailable(f"The registry of {name} answered {status}.", retry_after_s=_retry_after(answer))
+        raise RegistryUnavailable(
+            f"The registry of {name} answered {status}.",
+            retry_after_s=_retry_after(answer),
+            hint="It was asked too often. Wait a while, or use `docker login`: most registries count logins apart."
+            if status == 429
+            else "The fault is there, not here. Try again later.",
+        )
     if status >= 300:
-        raise PinNotFound(f"The registry has no image {shown} (it answered {status}).", pin=shown)
+        # what a digest names was there once, and who pinned it is told on which day
+        hint = "" if "@" in shown else "Check the name and the tag in `image:`."
+        raise PinNotFound(f"The registry has no image {shown} (it answered {status}).", hint=hint, pin=shown)
 
 
-def _no_access(shown: str, username: str) -> PinNotFound:
+def silence(error: Exception, *, name: str) -> RegistrySilent:
+    """Nobody answered: which host that was, and why, in the system's words. Those of a server are nobody's to read."""
+    host = ""
+    with contextlib.suppress(RuntimeError):
+        host = error.request.url.host if isinstance(error, httpx.RequestError) else ""
+    why = _systems_word(error) or type(error).__name__
+    return RegistrySilent(
+        f"The registry of {name} does not answer ({f'{host}: ' if host else ''}{why}).",
+        hint="Check the network, and the name in `image:`. A mirror of your own is written there, too.",
+    )
+
+
+def _systems_word(error: BaseException | None) -> str:
+    """Of the fault that caused the others, as `Name or service not known`; empty when the system had none."""
+    word = ""
+    for _ in range(_CAUSES_MAX):
+        if error is None:
+            break
+        if isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError):
+            # asyncio puts words of its own, with the address, behind the number
+            word = (error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno)) or word
+        inner = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else None
+        error = inner or error.__cause__ or error.__context__
+    return word
+
+
+def _no_access(shown: str, username: str, login_at: str) -> PinNotFound:
     """Registries do not tell a private image from one that is not there, so that nobody can look for names."""
     if username:
         return PinNotFound(
@@ -67,7 +108,7 @@ def _no_access(shown: str, username: str) -> PinNotFound:
     return PinNotFound(
         f"The registry has no image {shown}, or does not show it without a login.",
         hint="Check the name; or name a login, `registry: {username: …, password: SECRET_NAME}`, or use `docker login` "
-        "where the bot is.",
+        f"{login_at}.",
         pin=shown,
     )
 

@@ -19,11 +19,11 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
-from gpurun.adapters.images.answers import at_most, raise_for, stay_on_https, to_a_port
+from gpurun.adapters.images.answers import at_most, raise_for, silence, stay_on_https, to_a_port
 from gpurun.adapters.images.login import Challenge, challenge_of, credentials
 from gpurun.adapters.images.manifest import DIGEST, Manifest, platform_of_config, platforms_of_index, read_manifest
 from gpurun.adapters.images.reference import Place, is_loopback, place_of
-from gpurun.domain.errors import PinNotFound, RegistrySilent, RegistryUnavailable
+from gpurun.domain.errors import PinNotFound, RegistryUnavailable
 from gpurun.domain.ids import ImageRef, ImageTag
 from gpurun.domain.image import RegistryLogin, SeenImage
 from gpurun.domain.lock import ImagePin, LockedImage
@@ -90,6 +90,8 @@ class _Wanted:
     shown: str
     login: RegistryLogin | None
     """Instead of the one that `docker login` left."""
+    login_at: str
+    """Where `docker login` would be used."""
 
     @property
     def manifest_url(self) -> str:
@@ -99,18 +101,20 @@ class _Wanted:
         return f"{self.place.base_url}/v2/{self.place.repository}/blobs/{digest}"
 
 
-def _by_digest(image: ImageRef, login: RegistryLogin | None) -> _Wanted:
-    return _Wanted(place_of(image.name), image.name, image.digest, str(image), login)
-
-
-def _by_tag(name: str, tag: str, login: RegistryLogin | None) -> _Wanted:
-    return _Wanted(place_of(name), name, tag, f"{name}:{tag}", login)
-
-
 class RegistryImages:
-    """Open it with `async with`. `docker_config` is docker's config.json; absent: anonymous."""
+    """Open it with `async with`. `docker_config` is docker's config.json; absent: anonymous.
 
-    def __init__(self, docker_config: Path | None = None, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
+    `at_terminal`: who asks is logged in on this machine himself.
+    """
+
+    def __init__(
+        self,
+        docker_config: Path | None = None,
+        *,
+        at_terminal: bool = False,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._login_at = "on this machine" if at_terminal else "where the bot is"
         self._platforms_of: dict[str, tuple[str, ...]] = {}
         """By digest, without who may read it: who asks has been let in before."""
         self._docker_config = docker_config or Path.home() / ".docker" / "config.json"
@@ -134,10 +138,16 @@ class RegistryImages:
         """Lets the connections go."""
         await self._http.aclose()
 
+    def _by_digest(self, image: ImageRef, login: RegistryLogin | None) -> _Wanted:
+        return _Wanted(place_of(image.name), image.name, image.digest, str(image), login, self._login_at)
+
+    def _by_tag(self, name: str, tag: str, login: RegistryLogin | None) -> _Wanted:
+        return _Wanted(place_of(name), name, tag, f"{name}:{tag}", login, self._login_at)
+
     async def confirm(
         self, image: ImageRef, *, locked: LockedImage | None = None, login: RegistryLogin | None = None
     ) -> SeenImage:
-        wanted = _by_digest(image, login)
+        wanted = self._by_digest(image, login)
         async with _answering(wanted):
             said, access = await self._digest(wanted)
             if said != image.digest:
@@ -173,7 +183,7 @@ class RegistryImages:
         return self._platforms_of[digest]
 
     async def pin(self, name: str, tag: str, *, login: RegistryLogin | None = None) -> ImagePin:
-        wanted = _by_tag(name, tag, login)
+        wanted = self._by_tag(name, tag, login)
         async with _answering(wanted):
             answer, access = await self._head(wanted)
             await self._require(answer, wanted, access)
@@ -186,7 +196,7 @@ class RegistryImages:
 
     async def _tag_if_told(self, ref: ImageTag, login: RegistryLogin | None, access: _Access) -> str:
         """What the registry says in one request; nobody waits long for it, and no answer is no failure."""
-        wanted = _by_tag(ref.name, ref.tag, login)
+        wanted = self._by_tag(ref.name, ref.tag, login)
         try:
             async with asyncio.timeout(TAG_TIMEOUT_S):
                 answer = await self._http.head(wanted.manifest_url, headers=access.headers)
@@ -287,6 +297,7 @@ class RegistryImages:
         if answer.status_code == 404 and await self._has_no_repository(wanted, access):
             raise PinNotFound(
                 f"The registry has no repository {wanted.place.repository}, which {wanted.shown} is in (404).",
+                hint="Check the name in `image:`." if "@" not in wanted.shown else "",
                 pin=wanted.shown,
             )
         _raise_for(answer, wanted, access)
@@ -323,9 +334,11 @@ async def _answering(wanted: _Wanted) -> AsyncIterator[None]:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             yield
     except httpx.TransportError as exc:
-        raise RegistrySilent(f"The registry of {wanted.name} does not answer ({type(exc).__name__}).") from exc
+        raise silence(exc, name=wanted.name) from exc
     except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as exc:
-        raise RegistryUnavailable(f"The registry of {wanted.name} does not answer ({type(exc).__name__}).") from exc
+        raise RegistryUnavailable(
+            f"The registry of {wanted.name} does not answer ({type(exc).__name__}).", hint="Try again later."
+        ) from exc
 
 
 def _digest_of(body: bytes) -> str:
@@ -338,4 +351,4 @@ def _may_be_plain(place: Place, netloc: str) -> bool:
 
 
 def _raise_for(answer: httpx.Response, wanted: _Wanted, access: _Access) -> None:
-    raise_for(answer, name=wanted.name, shown=wanted.shown, username=access.username)
+    raise_for(answer, name=wanted.name, shown=wanted.shown, username=access.username, login_at=wanted.login_at)

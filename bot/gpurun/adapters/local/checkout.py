@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import stat
 import tempfile
@@ -17,7 +18,8 @@ from gpurun.adapters.git.history import nearest_tags, read_history
 from gpurun.adapters.git.inputs import find_inputs
 from gpurun.adapters.git.missing import summarise
 from gpurun.adapters.git.process import Ended, run_git
-from gpurun.domain.errors import PinNotFound, SourceUnavailable, UserError
+from gpurun.domain.errors import GpurunError, PinNotFound, SourceUnavailable, UserError
+from gpurun.domain.folder import not_a_file
 from gpurun.domain.forge import Extra, RepoFile, RepoRef
 from gpurun.domain.ids import BranchName, CommitSha, RepoName, TreeSha
 from gpurun.domain.plan import SetupInput
@@ -34,6 +36,7 @@ from gpurun.domain.repository import (
 from gpurun.domain.source import Fetched, Gitlink, GitTag, require_module_name
 
 _TIMEOUT_S = 25.0
+_FILE_MODES = frozenset({"100644", "100755"})
 _ADD_TIMEOUT_S = 120.0
 """For `git add`, which copies new files into the repository."""
 _GITHUB_URL = re.compile(
@@ -107,51 +110,55 @@ class Checkout:
         return self._top
 
     async def _find_top(self) -> Path:
+        if not self._folder.is_absolute():
+            try:
+                Path.cwd()
+            except FileNotFoundError as error:
+                raise UserError("The current folder was deleted.", hint="`cd` to one that is there.") from error
         if not self._folder.is_dir():
             raise UserError(f"{self._folder} is not a folder.")
         found = await self._ask(self._folder, "rev-parse", "--show-toplevel")
         if found.code != 0:
-            raise UserError(
-                f"{self._folder} is not inside a git checkout: {' '.join(found.stderr.split())}",
-                hint="Run gpurun in a clone of your repository, or `git init` and commit here.",
-            )
+            raise _no_checkout(self._folder.resolve(), found.stderr)
         return Path(os.fsdecode(found.stdout.removesuffix(b"\n")))
 
     async def read_file(self, sha: CommitSha | BranchName, path: str, *, max_bytes: int) -> bytes | None:
-        """A regular file there; None for anything else. UserError when it is larger than `max_bytes`."""
+        """None when there is none. UserError when it is larger than `max_bytes`, or a link or a folder stands there."""
         at = sha if isinstance(sha, CommitSha) else f"refs/heads/{sha}"  # a tag may have the name of a branch
-        sizes = await self._files_at(at, [path])
-        if path not in sizes:
+        entries = await self._entries_at(at, [path])
+        if path not in entries:
             return None
-        blob, size = sizes[path]
+        mode, blob, size = entries[path]
+        if mode not in _FILE_MODES:
+            raise not_a_file(path, mode)
         if size > max_bytes:
             raise UserError(f"{path} at {sha} has {size} bytes; at most {max_bytes} are read.")
         return await self._blob(blob)
 
     async def read_files(self, sha: CommitSha, paths: Sequence[str], *, max_bytes: int) -> tuple[RepoFile, ...]:
         """Those that are regular files there, in the order of `paths`."""
-        there = await self._files_at(sha, paths)
+        there = await self._entries_at(sha, paths)
         found = [(path, *there[path]) for path in paths if path in there]
         return tuple(
             [
                 RepoFile(path=path, content=await self._blob(blob) if size <= max_bytes else None)
-                for path, blob, size in found
+                for path, mode, blob, size in found
+                if mode in _FILE_MODES
             ]
         )
 
-    async def _files_at(self, at: str, paths: Sequence[str]) -> dict[str, tuple[str, int]]:
-        """Blob and size of each path that is a regular file."""
+    async def _entries_at(self, at: str, paths: Sequence[str]) -> dict[str, tuple[str, str, int]]:
+        """Mode, object and size of each path that is there."""
         good = [path for path in paths if not any(part in {"", ".", ".."} for part in path.split("/"))]
         if not good:
             return {}
         listed = await self._must(await self.top(), "ls-tree", "-z", "-l", "--full-tree", at, "--", *good)
-        files: dict[str, tuple[str, int]] = {}
+        entries: dict[str, tuple[str, str, int]] = {}
         for entry in filter(None, listed.stdout.split(b"\0")):
             meta, name = entry.split(b"\t", 1)
-            mode, _, blob, size = meta.split()
-            if mode in (b"100644", b"100755"):
-                files[os.fsdecode(name)] = (blob.decode(), int(size))
-        return files
+            mode, _, blob, size = meta.decode().split()
+            entries[os.fsdecode(name)] = (mode, blob, 0 if size == "-" else int(size))
+        return entries
 
     async def _blob(self, blob: str) -> bytes:
         return (await self._must(await self.top(), "cat-file", "blob", blob)).stdout
@@ -203,7 +210,9 @@ class Checkout:
             await self._copy_index(state.top, index)
             extra = {"GIT_INDEX_FILE": str(index)}
             argv = ("-c", "advice.addEmbeddedRepo=false", "add", "--all", "--", ".")
-            await self._must(state.top, *argv, extra=extra, timeout_s=_ADD_TIMEOUT_S)
+            added = await self._ask(state.top, *argv, extra=extra, timeout_s=_ADD_TIMEOUT_S)
+            if added.code != 0:
+                raise _not_added(state.top, added.stderr)
             await self._leave_out(state, extra)
             tree = _text(await self._must(state.top, "write-tree", extra=extra))
         return await self._commit(state, tree)
@@ -308,7 +317,7 @@ class Checkout:
     ) -> Ended:
         done = await self._ask(folder, *argv, extra=extra, timeout_s=timeout_s)
         if done.code != 0:
-            raise SourceUnavailable(f"git failed in {folder}: {' '.join(done.stderr.split())[-300:]}")
+            raise _failed(folder, done.stderr)
         return done
 
     async def _ask(
@@ -329,6 +338,34 @@ class Checkout:
             raise SourceUnavailable(f"git in {folder} took longer than {timeout_s:g} s") from exc
 
 
+def _failed(folder: Path, said: str) -> SourceUnavailable:
+    return SourceUnavailable(f"git failed in {folder}: {' '.join(said.split())[-300:]}")
+
+
+def _no_checkout(folder: Path, said: str) -> UserError:
+    """What git says is told only when it is more than that."""
+    if "not a git repository (or any" in said:
+        return UserError(
+            f"{folder} is not inside a git checkout.",
+            hint="Run gpurun in a clone of your repository, or `git init` and commit here.",
+        )
+    return UserError(f"git does not take {folder} for a checkout.", hint=f"It says: {' '.join(said.split())[-600:]}")
+
+
+def _not_added(top: Path, said: str) -> GpurunError:
+    """A file that git could not read is the person's to mend."""
+    unread = _UNREAD.search(said)
+    if unread is None:
+        return _failed(top, said)
+    path = unread["path"]
+    return UserError(
+        f"{path} cannot be read: {unread['why']}.",
+        hint=f"What git does not ignore is part of the run. `chmod u+r {shlex.quote(path)}` in {top} lets you read it; "
+        "or add it to .gitignore.",
+    )
+
+
+_UNREAD = re.compile(r'^error: open\("(?P<path>.+)"\): (?P<why>.+)$', re.MULTILINE)
 _FIELDS_BEFORE_PATH = {b"1": 8, b"u": 10, b"?": 1}
 """By the first word of an entry. Source: git-status(1), "Porcelain Format Version 2", read 2026-01."""
 

@@ -5,13 +5,14 @@ import gzip
 import hashlib
 import json
 import re
+import socket
 
 import httpx
 import pytest
 import respx
 
 from gpurun.adapters.images import RegistryImages
-from gpurun.domain.errors import PinNotFound, RegistryUnavailable
+from gpurun.domain.errors import PinNotFound, RegistrySilent, RegistryUnavailable
 from gpurun.domain.ids import ImageRef, ImageTag
 from gpurun.domain.lock import ImagePin, LockedImage
 
@@ -562,3 +563,64 @@ async def test_b102_a_registry_that_does_not_say_where_a_tag_points_to_is_no_fai
     entry = locked(web)
     web.head(TAGGED).mock(side_effect=[answer])
     assert (await images.confirm(entry.image, locked=entry)).tag_points_to == ""
+
+
+class Nobody(httpx.AsyncBaseTransport):
+    """As httpx has it when a name has no address."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        try:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        except OSError as error:
+            raise httpx.ConnectError("[Errno -2] Name or service not known", request=request) from error
+
+
+async def test_silence_is_told_with_host_and_cause(tmp_path):
+    async with RegistryImages(tmp_path / "none.json", transport=Nobody()) as images:
+        with pytest.raises(RegistrySilent) as caught:
+            await images.pin("pytorch/pytorch", "2.4")
+    told = "The registry of pytorch/pytorch does not answer (registry-1.docker.io: Name or service not known)."
+    assert str(caught.value) == told
+    assert (
+        caught.value.hint == "Check the network, and the name in `image:`. A mirror of your own is written there, too."
+    )
+
+
+async def test_what_a_server_wrote_is_not_repeated(web, images):
+    web.head(MANIFEST).mock(side_effect=httpx.RemoteProtocolError("illegal status line: @everybody"))
+    with pytest.raises(RegistrySilent, match=r"does not answer \(ghcr.io: RemoteProtocolError\)\.$"):
+        await images.confirm(IMAGE)
+
+
+@pytest.mark.parametrize(("status", "hint"), [(429, "Wait a while, or use `docker login`"), (503, "Try again later.")])
+async def test_a_refusal_that_passes_says_what_to_do(web, images, status, hint):
+    web.head(MANIFEST).mock(return_value=httpx.Response(status))
+    with pytest.raises(RegistryUnavailable, match=f"answered {status}") as caught:
+        await images.confirm(IMAGE)
+    assert hint in caught.value.hint
+
+
+async def test_a_tag_that_is_not_there_says_what_to_check(web, images):
+    web.head("https://ghcr.io/v2/org/app/manifests/9").mock(return_value=httpx.Response(404))
+    web.get("https://ghcr.io/v2/org/app/manifests/9").mock(return_value=httpx.Response(404))
+    with pytest.raises(PinNotFound, match=r"no image ghcr\.io/org/app:9") as caught:
+        await images.pin("ghcr.io/org/app", "9")
+    assert caught.value.hint == "Check the name and the tag in `image:`."
+
+
+@pytest.mark.parametrize(("at_terminal", "where"), [(True, "on this machine"), (False, "where the bot is")])
+async def test_docker_login_is_advised_where_it_helps(web, tmp_path, at_terminal, where):
+    web.head(MANIFEST).mock(return_value=httpx.Response(401))
+    async with RegistryImages(tmp_path / "none.json", at_terminal=at_terminal) as images:
+        with pytest.raises(PinNotFound) as caught:
+            await images.confirm(IMAGE)
+    assert caught.value.hint.endswith(f"or use `docker login` {where}.")
+
+
+async def test_nobody_listens(tmp_path):
+    with socket.socket() as unheard:
+        unheard.bind(("127.0.0.1", 0))
+        name = f"127.0.0.1:{unheard.getsockname()[1]}/org/app"
+        async with RegistryImages(tmp_path / "none.json") as images:
+            with pytest.raises(RegistrySilent, match=r"does not answer \(127\.0\.0\.1: Connection refused\)\.$"):
+                await images.pin(name, "1")

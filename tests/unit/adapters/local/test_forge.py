@@ -10,6 +10,7 @@ import subprocess
 import tarfile
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -164,15 +165,23 @@ async def test_a_file_is_read_at_the_commit_not_from_the_folder(forge, top):
     assert await forge.read_file(REPO, sha, "sub/train.py", max_bytes=100) == b"print(1)\n"
 
 
-@pytest.mark.parametrize(
-    "path", ["none", "sub", "sub/", "", "../x", "/etc/passwd", "link", "module", ":/sub/train.py", "sub/*"]
-)
-async def test_what_is_no_regular_file_is_none(forge, top, path):
-    (top / "link").symlink_to(".gpurun.yml")
-    git(top, "add", "link")
-    git(top, "update-index", "--add", "--cacheinfo", f"160000,{'2' * 40},module")
-    git(top, "commit", "-q", "-m", "x")
+@pytest.mark.parametrize("path", ["none", "sub/", "", "../x", "/etc/passwd", ":/sub/train.py", "sub/*"])
+async def test_what_is_not_there_is_none(forge, top, path):
     assert await forge.read_file(REPO, head(top), path, max_bytes=100) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "what"), [("link", "a symbolic link"), ("loop", "a symbolic link"), ("sub", "a folder"), ("m", "a submod")]
+)
+async def test_what_is_no_regular_file_is_named(forge, top, path, what):
+    (top / "link").symlink_to(".gpurun.yml")
+    (top / "loop").symlink_to("loop")
+    git(top, "add", "link", "loop")
+    git(top, "update-index", "--add", "--cacheinfo", f"160000,{'2' * 40},m")
+    git(top, "commit", "-q", "-m", "x")
+    with pytest.raises(UserError, match=f"^{path} is {what}"):
+        await forge.read_file(REPO, head(top), path, max_bytes=100)
+    assert await forge.read_files(REPO, head(top), [path], max_bytes=100) == ()
 
 
 async def test_a_file_over_the_limit_is_refused(forge, top):
@@ -409,3 +418,42 @@ async def test_comments_and_checks_do_not_exist(forge, call):
     with pytest.raises(ForgeRefused) as caught:
         await call(forge)
     assert caught.value.status == 404
+
+
+# --- what a person can mend
+
+
+async def test_a_file_that_git_cannot_read_is_named(forge, top, tmp_path, monkeypatch):
+    """These tests may run as root, who reads everything: git's words are those of version 2.39."""
+    (top / "new.bin").write_text("x")
+    said = (
+        "error: open(\"new.bin\"): Permission denied\nerror: unable to index file 'new.bin'\nfatal: adding files failed"
+    )
+    (tmp_path / "bin").mkdir()
+    lines = f'case " $* " in *" add "*) cat >&2 <<"E"\n{said}\nE\nexit 128;; esac\nexec {shutil.which("git")} "$@"\n'
+    (tmp_path / "bin/git").write_text(f"#!/bin/sh\n{lines}")
+    (tmp_path / "bin/git").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
+    with pytest.raises(UserError) as caught:
+        await forge.snapshot()
+    assert str(caught.value) == "new.bin cannot be read: Permission denied."
+    assert f"`chmod u+r new.bin` in {top}" in caught.value.hint
+
+
+async def test_outside_of_a_checkout_git_has_no_word(tmp_path):
+    with pytest.raises(UserError) as caught:
+        await LocalForge(tmp_path).checkout_state()
+    assert str(caught.value) == f"{tmp_path} is not inside a git checkout."
+    (tmp_path / ".git").write_text("gitdir: /nowhere\n")
+    with pytest.raises(UserError) as caught:
+        await LocalForge(tmp_path).checkout_state()
+    assert str(caught.value) == f"git does not take {tmp_path} for a checkout."
+    assert caught.value.hint == "It says: fatal: not a git repository: /nowhere"
+
+
+async def test_in_a_folder_that_was_deleted(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(UserError, match=r"^The current folder was deleted\.$"):
+        await LocalForge(Path()).checkout_state()
