@@ -397,7 +397,8 @@ def test_a_registry_that_is_down_is_tried_again_until_ctrl_c(desk):
     desk.image = f"{name}@sha256:{'0' * 64}"
     desk.jobs(smoke={"run": "echo hi"})
     process = desk.start("smoke")
-    read_until(process, f"· pinning: the image; trying again: The registry of {name} does not answer (")
+    why = f"The registry of {name} does not answer (127.0.0.1: Connection refused)."
+    read_until(process, f"· pinning: the image; trying again: {why}")
     began = time.monotonic()
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=WITHIN_S)

@@ -259,8 +259,17 @@ def test_what_cannot_be_written_is_told(tmp_path):
         unpack(place_of(tmp_path / "none"), io.BytesIO(layer), nothing)
 
 
+@pytest.fixture
+def open_to_all():
+    """A folder that everybody reaches; those of pytest are the user's alone."""
+    with tempfile.TemporaryDirectory(prefix="gpurun-test-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_somebody_without_a_name_puts_it_into_folders_of_others(tmp_path):
+def test_somebody_without_a_name_puts_it_into_folders_of_others(open_to_all):
     """As a job that is no root does, in a folder that is open to all."""
 
     def setup() -> None:
@@ -268,19 +277,21 @@ def test_somebody_without_a_name_puts_it_into_folders_of_others(tmp_path):
             ["sh", "-c", "mkdir open/mine; echo a > open/mine/a"], cwd=one, user=1000, group=1000, check=True
         )
 
-    one, two = tmp_path / "one", tmp_path / "two"
+    one, two = open_to_all / "one", open_to_all / "two"
     for folder in (one, two):
         (folder / "open").mkdir(parents=True)
         (folder / "open").chmod(0o1777)
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
     layer = layer_of(one, setup)
     child = os.fork()
-    if not child:
-        os.setresuid(1000, 1000, 1000)
+    if not child:  # whatever happens, it must not go on as this test
+        code = 1
         try:
+            os.setgroups([])
+            os.setresgid(1000, 1000, 1000)
+            os.setresuid(1000, 1000, 1000)
             unpack(place_of(two), io.BytesIO(layer), nothing)
+            code = 0
         finally:
-            os._exit(int(not (two / "open/mine/a").exists()))
+            os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert (two / "open/mine/a").read_text() == "a\n"

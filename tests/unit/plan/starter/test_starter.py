@@ -448,7 +448,7 @@ def test_a_job_gets_the_models_that_its_command_reaches():
         ('M.from_pretrained("checkpoints/best")', [], "looks like a folder"),
         ('M.from_pretrained(f"{a}/b")', [], "not written"),
         ('snapshot_download(repo_id="a/b", revision="v1.0")', ["a/b@v1.0"], ""),
-        ('snapshot_download("a/b", repo_type="dataset")', [], "data sets"),
+        ('snapshot_download("a/b", repo_type="dataset")', [], "a data set"),
         ('hf_hub_download("a/b", "x.gguf", revision="0123ABCD")', ["a/b@0123abcd"], ""),
         ('X = "refs/pr/3"\nsnapshot_download("a/b", revision=X)', ["a/b@refs/pr/3"], ""),
         ('pipeline("text-generation", model="a/b")', ["a/b"], ""),
