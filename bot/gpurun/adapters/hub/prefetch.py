@@ -104,6 +104,9 @@ class Prefetches:
                 await self._clock.sleep(_LOOK_AGAIN_S)
                 continue
             try:
+                if await _is_there(one):  # it came between the look and the lock
+                    await on_disk(one.asked, part.discard)
+                    continue
                 sha256 = await self._fill(one, part)
                 await self._settle(one, part, sha256)
             finally:

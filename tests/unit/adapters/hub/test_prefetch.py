@@ -211,6 +211,22 @@ anyio.run(main)
     assert "bytes=30000-65535" in ranges(fake)
 
 
+async def test_what_comes_between_a_look_and_the_lock_is_not_fetched_again(fake, make_hub, pin, weights, monkeypatch):
+    other, take = make_hub(), prefetch_module.take_part
+
+    async def take_late(cache, file, asked):
+        if file.path != NAME:
+            return await take(cache, file, asked)
+        monkeypatch.setattr(prefetch_module, "take_part", take)
+        assert (await other.prefetch([pin], WAIT_S)).ready
+        return await take(cache, file, asked)
+
+    monkeypatch.setattr(prefetch_module, "take_part", take_late)
+    assert (await make_hub().prefetch([pin], WAIT_S)).ready
+    assert len(ranges(fake)) == 11
+    assert [path.name for path in weights.parent.glob("*.part*")] == []
+
+
 async def test_several_that_want_a_file_download_it_once(fake, make_hub, pin, weights):
     hubs = [make_hub(), make_hub()]
     done = await asyncio.gather(*(hub.prefetch([pin], WAIT_S) for hub in (*hubs, *hubs)))
