@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from gpurun.adapters.hub import cache as cache_module
+from gpurun.adapters.hub import download as download_module
 from gpurun.domain.errors import HubUnavailable, PinNotFound
 from gpurun.domain.ids import Revision
 from gpurun.domain.plan import ModelFile, ModelPin, ModelSpec
@@ -95,6 +96,23 @@ async def test_signed_addresses_are_not_logged(fake, make_hub, revision, caplog)
         assert await read(hub, revision) == DATA
     ours = [record.getMessage() for record in caplog.records if not record.name.startswith("uvicorn")]
     assert not [message for message in ours if "Signature" in message]
+
+
+@pytest.mark.parametrize("offset", [0, 300_000])
+async def test_what_comes_between_a_look_and_the_lock_is_not_fetched_again(
+    fake, make_hub, revision, cached, offset, monkeypatch
+):
+    other, take = make_hub(), download_module.take_part
+
+    async def take_late(*what):
+        monkeypatch.setattr(download_module, "take_part", take)
+        assert await read(other, revision) == DATA
+        return await take(*what)
+
+    monkeypatch.setattr(download_module, "take_part", take_late)
+    assert await read(make_hub(), revision, offset=offset) == DATA[offset:]
+    assert downloads(fake) == [None]
+    assert [path.name for path in cached.parent.glob("*.part*")] == []
 
 
 # --- passing on an address instead of bytes
