@@ -134,12 +134,8 @@ class AttemptSteps:
     async def _settle(
         self, lease: Lease, asked: AttemptFacts | None = None, last_log: LastLog | None = None
     ) -> Lease | None:
-        """What the rows alone say may be lost in a power cut: they say it again, and `create` has its own commit."""
         kept, rows = await edges.commit(
-            self._s.store,
-            failpoints.ATTEMPT_SETTLE,
-            lambda tx: self._apply(tx, lease, asked, last_log),
-            durable=asked is not None,
+            self._s.store, failpoints.ATTEMPT_SETTLE, lambda tx: self._apply(tx, lease, asked, last_log)
         )
         if kept is not None and rows is not None:
             self._seen[kept] = rows

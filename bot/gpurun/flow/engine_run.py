@@ -111,14 +111,9 @@ class RunSteps:
                 return await self._choose_offer(run, lease)
 
     async def _settle(self, lease: Lease, offered: Callable[[Tx], RunFacts] | None) -> Lease | None:
-        """What the rows alone say may be lost in a power cut: they say it again."""
-        going_on = await edges.commit(
-            self._s.store,
-            failpoints.RUN_SETTLE,
-            lambda tx: self._apply(tx, lease, offered),
-            durable=offered is not None,
+        return self._remember(
+            await edges.commit(self._s.store, failpoints.RUN_SETTLE, lambda tx: self._apply(tx, lease, offered))
         )
-        return self._remember(going_on)
 
     def _remember(self, going_on: _GoingOn) -> Lease | None:
         if going_on.lease is not None and going_on.seen is not None:

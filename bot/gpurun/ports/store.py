@@ -358,9 +358,8 @@ class Store(Protocol):
     async def write(self, fn: Callable[[Tx], T], *, durable: bool = True) -> T:
         """Commits. Wakes the loops of this process.
 
-        `durable=False` is for what a start voids anyway, such as leases, and for what the rows say again, before an act
-        that may be repeated: it survives the process, but maybe not a power cut unless something durable was committed
-        after it. What would be lost is lost from its end on.
+        `durable=False` is for what a start voids anyway, such as leases: it survives the process, but maybe not a power
+        cut unless something durable was committed after it.
         """
         ...
 
