@@ -136,31 +136,29 @@ class HuggingFaceHub:
         """
         _check_id(pin.id)
         cache = self._cache(pin)
-        found = await finished(self._open_cached, cache, file)
+        path = await asyncio.to_thread(cache.find, file.sha256, file.size)  # which may hash for minutes
+        found = None if path is None else await finished(self._open_cached, path)
         asked = self._asked(pin, file.path)
         stream = read(found, offset) if found is not None else self._downloads.stream(cache, asked, file, offset)
         async with contextlib.aclosing(stream):
             async for piece in stream:
                 yield piece
 
-    def _open_cached(self, cache: RepoCache, file: ModelFile) -> BinaryIO | None:
+    def _open_cached(self, path: Path) -> BinaryIO | None:
         """In a thread. What is removed from the cache meanwhile stays readable for who has it open."""
-        path = cache.find(file.sha256, file.size)
-        if path is None:
-            return None
         try:
             opened = path.open("rb")
             touch(path, self._clock.now())
         except FileNotFoundError:
             return None
         except OSError as exc:
-            raise unreadable(cache.folder, exc) from exc
+            raise unreadable(path, exc) from exc
         return opened
 
     async def signed_url(self, pin: ModelPin, file: ModelFile) -> SecretStr | None:
         """Asks the hub with the bot's token, which goes nowhere else."""
         _check_id(pin.id)
-        if await finished(self._cache(pin).find, file.sha256, file.size) is not None:
+        if await asyncio.to_thread(self._cache(pin).find, file.sha256, file.size) is not None:
             return None
         url = await self._wire.store_url(self._asked(pin, file.path))
         return None if url is None else SecretStr(str(url))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 from collections.abc import AsyncGenerator, Callable
@@ -36,7 +37,7 @@ class Downloads:
         part = await take_part(cache, file, asked)
         hasher, at = hashlib.sha256(), 0
         try:
-            if part is not None and (came := await finished(cache.find, file.sha256, file.size)) is not None:
+            if part is not None and (came := await asyncio.to_thread(cache.find, file.sha256, file.size)) is not None:
                 await on_disk(asked, part.discard)  # it came between the look and the lock
                 async with contextlib.aclosing(read(await on_disk(asked, came.open, "rb"), offset)) as kept:
                     async for piece in kept:
