@@ -54,12 +54,14 @@ class KeptTars:
     async def _make(self, path: Path, make: Make, lock_fd: int) -> None:
         folder = path.parent
         await asyncio.to_thread(_sweep, folder)
-        with tempfile.TemporaryDirectory(dir=folder) as made:
-            try:
-                async with asyncio.timeout(self._limit_s):
-                    await self._write(path, Path(made), make, lock_fd)
-            except TimeoutError as exc:
-                raise SourceUnavailable(f"Making a tar in {folder} took longer than {self._limit_s:g} s.") from exc
+        made = await asyncio.to_thread(tempfile.mkdtemp, dir=folder)
+        try:
+            async with asyncio.timeout(self._limit_s):
+                await self._write(path, Path(made), make, lock_fd)
+        except TimeoutError as exc:
+            raise SourceUnavailable(f"Making a tar in {folder} took longer than {self._limit_s:g} s.") from exc
+        finally:  # a pack of up to 2 GiB; what a cancelled caller leaves is swept with the next build
+            await asyncio.to_thread(shutil.rmtree, made, ignore_errors=True)
         await asyncio.to_thread(_evict, folder)
 
     async def _write(self, path: Path, made: Path, make: Make, lock_fd: int) -> None:
