@@ -170,8 +170,8 @@ class RunResult(BaseModel):
     log_bytes: int
     """Size of the whole log."""
     times_s: dict[str, float]
-    """Seconds of each step that was seen: `plan and queue`, `boot`, `source`, `models`, `setup`, `run`, `collect`,
-    `clear up`."""
+    """Seconds of each step that was seen: `plan and queue`, for a job with `build` `pull` and `build`, `boot`, `source`,
+    `models`, `setup`, `run`, `collect`, `clear up`."""
     artifacts: dict[str, str]
     """sha256 by path. `gpurun/installed.txt` is what was installed when `run` began."""
     artifacts_dir: str
