@@ -170,7 +170,7 @@ class RunResult(BaseModel):
     log_bytes: int
     """Size of the whole log."""
     times_s: dict[str, float]
-    """Seconds of each step that was seen: `plan and queue`, for a job with `build` `pull` and `build`, `boot`, `source`,
+    """Seconds of each step that was seen: `plan and queue`, `pull` and `build` of a job with `build`, `boot`, `source`,
     `models`, `setup`, `run`, `collect`, `clear up`."""
     artifacts: dict[str, str]
     """sha256 by path. `gpurun/installed.txt` is what was installed when `run` began."""
