@@ -178,6 +178,7 @@ async def test_thawed_in_create_what_it_makes_for_nobody_is_destroyed(pair: Pair
     pair.thaw()
     await pair.world.until(lambda: True if len(pair.world.made_containers()) == 2 else None, "a ghost")
     await pair.world.expect_no_container()
+    await all_over(pair)  # the row learns of it after the engine
     assert attempts(pair.world) == [("gone", "lost"), ("gone", "passed")]
     assert_log(pair.world, "smoke", b"went\n")
 

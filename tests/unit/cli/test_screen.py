@@ -35,6 +35,13 @@ def test_a_line_for_each_phase_and_none_for_each_percent(capsys):
     assert capsys.readouterr().out == "· preparing: pulling image\n· running\n"
 
 
+def test_a_build_is_told_and_not_each_of_its_steps(capsys):
+    screen = PeopleScreen()
+    for message in ("building image", "building image, step 1/4", "building image, step 2/4"):
+        screen.shows(facts(ACTIVE, replace(CHOSEN, preparing=message)), b"")
+    assert capsys.readouterr().out == "· preparing: building image\n"
+
+
 def test_silence_is_told_once_and_not_each_second(capsys):
     screen = PeopleScreen()
     for seconds in (5, 60, 61, 62, 120):
