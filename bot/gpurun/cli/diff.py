@@ -21,6 +21,7 @@ from gpurun.cli.planning import (
     ModelFiles,
     draft,
     local_build,
+    lone_source,
     look_at,
     the_hub,
 )
@@ -172,8 +173,9 @@ async def _job(forge: LocalForge, a: Side, b: Side, name: JobName) -> JobDiff:
 
 async def _drafted(forge: LocalForge, side: Side, name: JobName, files: ModelFiles) -> Draft:
     """As if the commit pointed to nothing else."""
-    job = side.jobs[name]
-    return await draft(side.at, name, job, files, built=await local_build(forge, side.at, name, job))
+    at, job = side.at, side.jobs[name]
+    source = await lone_source(forge, at, name, job)
+    return await draft(at, name, job, files, source, built=await local_build(forge, at, name, job))
 
 
 async def _no_plan(forge: LocalForge, side: Side, name: JobName) -> str:

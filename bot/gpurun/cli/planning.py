@@ -17,7 +17,7 @@ from gpurun.domain.errors import ConfigError, HubUnavailable, NoSuchInput, Nothi
 from gpurun.domain.folder import A_FOLDER, beside, config_path, not_a_file
 from gpurun.domain.ids import CommitSha, ImageTag, JobName, TreeSha
 from gpurun.domain.lock import Lock
-from gpurun.domain.plan import ModelPin, ModelSpec, Plan
+from gpurun.domain.plan import ModelPin, ModelSpec, Plan, SetupInput
 from gpurun.domain.run import Pins
 from gpurun.domain.source import Merge
 from gpurun.plan.build import images_of
@@ -95,20 +95,35 @@ async def local_source(forge: LocalForge, at: At, name: JobName, job: Job) -> Pi
         source = (await forge.submodule_source(state.repo, left[0], reader="")).url
         inner = await forge.inside(source).contents(left[0].commit, skip=skip, get=get)
         pins = with_submodule(pins, left[0], source, inner)
-    pins = replace(pins, merge=Merge(commit=sha) if job.wants_merge else None)
-    if job.setup_inputs:
-        try:
-            pins = replace(pins, setup_inputs=await forge.inputs(sha, at.folder, job.setup_inputs))
-        except NoSuchInput as error:
-            raise at_input(error, at.config_text, name) from error
-    return replace(pins, lfs_left=(), tags=await forge.tags(sha) if job.checkout.git else None)
+    merge = Merge(commit=sha) if job.wants_merge else None
+    tags = await forge.tags(sha) if job.checkout.git else None
+    inputs = await _inputs(forge, at, name, job)
+    return replace(pins, merge=merge, setup_inputs=inputs, lfs_left=(), tags=tags)
+
+
+async def lone_source(forge: LocalForge, at: At, name: JobName, job: Job) -> Pins:
+    """The same as if the commit pointed to nothing else: what can be said of any commit that is here.
+
+    Raises ConfigError or PinNotFound for `setup_inputs`.
+    """
+    inputs = await _inputs(forge, at, name, job)
+    return Pins(tree=at.tree, tags=(), setup_inputs=inputs, merge=Merge(commit=at.sha))
+
+
+async def _inputs(forge: LocalForge, at: At, name: JobName, job: Job) -> tuple[SetupInput, ...]:
+    if not job.setup_inputs:
+        return ()
+    try:
+        return await forge.inputs(at.sha, at.folder, job.setup_inputs)
+    except NoSuchInput as error:
+        raise at_input(error, at.config_text, name) from error
 
 
 async def draft(
-    at: At, name: JobName, job: Job, files: ModelFiles, source: Pins | None = None, *, built: BuildPin | None = None
+    at: At, name: JobName, job: Job, files: ModelFiles, source: Pins, *, built: BuildPin | None = None
 ) -> Draft:
-    """The plan that a run of this commit would make. Without `source` as if the commit pointed to nothing else. A job
-    with a build needs what the commit holds for it.
+    """The plan that a run of this commit would make. `source`: of this job there. A job with a build needs what the
+    commit holds for it.
 
     Raises: Unpinned, ConfigError of the lock or of the Dockerfile, PinNotFound for a model.
     """
@@ -136,7 +151,6 @@ async def draft(
         if pin is None:
             unlisted.append(spec)
         models.append(pin or spec.with_files(()))
-    source = source or Pins(tree=at.tree, tags=(), setup_inputs=(), merge=Merge(commit=at.sha))
     pins = replace(source, lock=lock, image_confirmed=True, models=tuple(models), build=built)
     plan = build(repo=at.state.repo.name, sha=at.sha, job_name=name, job=job, pins=pins, folder=at.folder)
     return Draft(plan=plan, lock=lock, unlisted=tuple(unlisted), trouble=trouble)

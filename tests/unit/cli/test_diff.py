@@ -158,6 +158,20 @@ def test_a_job_on_one_side_that_nothing_pins_is_told_as_both(here, capsys):
     assert fresh["note"].startswith("no plan at v2. The image a/b:1 is not pinned")
 
 
+def test_files_that_setup_reads_are_compared(here, checkout, capsys):
+    """Equal plans of two commits take the same layer of setup; these do not."""
+    text = f"version: 1\njobs: {{smoke: {{image: '{A}', setup: make, setup_inputs: [n.txt], run: ls}}}}\n"
+    here(text, text, text.replace("n.txt", "gone.txt"))
+    assert diff("v1", "v2") == 1
+    _, headline, old, new, _ = capsys.readouterr().out.splitlines()
+    assert headline == "~ smoke: 1 part differs"
+    assert old.startswith("  source     - setup input n.txt=")
+    assert new.startswith("             + setup input n.txt=")
+    assert diff("v1", "v3") == 2
+    assert "! smoke: no plan at v3. " in (told := capsys.readouterr().out)
+    assert "'gone.txt' means no file of the commit" in told
+
+
 def test_no_file_at_a_commit(here, capsys, checkout, monkeypatch):
     folder = checkout({"a.py": "pass\n"})
     here(ONE)
