@@ -30,8 +30,11 @@ class Globs:
 
     def meant(self, states: list[State], name: bytes) -> int:
         """The first pattern that means the file `name` of this folder; -1 for none."""
-        ends = [number for number, at in self._steps(states, name) if self._is_end(number, at)]
-        return min(ends) if ends else -1
+        return min(self.all_meant(states, name), default=-1)
+
+    def all_meant(self, states: list[State], name: bytes) -> list[int]:
+        """Every pattern that does."""
+        return [number for number, at in self._steps(states, name) if self._is_end(number, at)]
 
     def match(self, path: bytes) -> int:
         """The same for a whole path."""

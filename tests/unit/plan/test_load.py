@@ -1054,6 +1054,13 @@ def test_setup_inputs_lie_under_the_folder_of_the_file(path):
         load(HEAD + f"    setup: make\n    setup_inputs: [{path}]\n")
 
 
+def test_a_setup_input_is_no_longer_than_any_other_pattern():
+    text = HEAD + "    setup: make\n    setup_inputs: [{}]\n"
+    assert load(text.format("a" * 200)).jobs["smoke"].setup_inputs == ("a" * 200,)
+    with pytest.raises(ConfigError, match="has at most 200 characters, this one 201"):
+        load(text.format("a" * 201))
+
+
 @pytest.mark.parametrize(
     ("text", "hint"),
     [

@@ -44,7 +44,7 @@ def repo(tmp_path):
 async def test_paths_and_patterns_below_the_folder(repo):
     assert await repo("requirements.txt") == [("pkg/requirements.txt", "100644")]
     assert await repo("src/**", "src/a.c") == [("pkg/src/a.c", "100644"), ("pkg/src/deep/b.c", "100644")]
-    assert await repo("*.sh", "link") == [("pkg/link", "120000"), ("pkg/run.sh", "100755")]
+    assert await repo("*.sh") == [("pkg/run.sh", "100755")]
     assert await repo("top.txt", folder="") == [("top.txt", "100644")]
 
 
@@ -56,5 +56,39 @@ async def test_a_pattern_that_means_nothing_is_named(repo):
 
 async def test_too_many_are_refused(repo, monkeypatch):
     monkeypatch.setattr(inputs, "MAX_INPUTS", 2)
-    with pytest.raises(PinNotFound, match="mean 5 files of the commit, more than the 2"):
-        await repo("**")
+    with pytest.raises(PinNotFound, match="`setup_inputs` mean more than the 2 files of the commit there may be"):
+        await repo("src/**", "*.sh")
+
+
+async def test_each_pattern_that_means_something_counts(repo):
+    """Also where an earlier one meant the same file."""
+    assert await repo("src/**", "src/a.c", "**/b.c", "src/deep") == [
+        ("pkg/src/a.c", "100644"),
+        ("pkg/src/deep/b.c", "100644"),
+    ]
+    with pytest.raises(NoSuchInput, match=r"src/z\.c.* means no file"):
+        await repo("src/**", "src/z.c")
+
+
+@pytest.mark.parametrize("pattern", ["link", "**", "l*"])
+async def test_a_link_is_refused_for_what_it_leads_to_could_change_unseen(repo, pattern):
+    with pytest.raises(NoSuchInput, match=r"means the symbolic link 'pkg/link'") as refused:
+        await repo("requirements.txt", pattern)
+    assert refused.value.pattern == pattern
+
+
+async def test_patterns_that_would_take_minutes_are_refused(repo, monkeypatch):
+    monkeypatch.setattr(inputs, "MAX_COMPARED", 2000)
+    assert len(await repo("src/**")) == 2
+    with pytest.raises(PinNotFound, match="too many patterns for the files of this commit"):
+        await repo(*(f"**/*{number}*" for number in range(100)))
+
+
+async def test_what_no_pattern_may_mean_is_not_compared_with_any(repo, monkeypatch):
+    """Each folder is looked at once, and with what is left of the patterns there."""
+    monkeypatch.setattr(inputs, "MAX_COMPARED", 1200)
+    assert await repo("src/a.c", "src/deep/b.c", "requirements.txt") == [
+        ("pkg/requirements.txt", "100644"),
+        ("pkg/src/a.c", "100644"),
+        ("pkg/src/deep/b.c", "100644"),
+    ]
