@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import fcntl
 import http.client
-import re
 import secrets
 import tempfile
 import threading
@@ -21,6 +20,7 @@ from gpurun.domain.errors import Bug, GpurunError, ProviderRefused, ProviderUnav
 from gpurun.domain.offer import Launch
 from gpurun.domain.plan import Resources
 from gpurun.providers.docker.build_call import BuildCall, NotBuilt, query_of
+from gpurun.providers.docker.build_talk import BuildTalk, Failed, refused
 from gpurun.providers.docker.built_image import LABEL_INPUTS, forget_ready, is_built, keep_part, sweep, use
 from gpurun.providers.docker.container import Limits, about
 from gpurun.providers.docker.disk import Space
@@ -38,13 +38,6 @@ ABANDONED_S = 30.0
 KEPT_S = 600.0
 """How long an answer is there for those who waited for it."""
 WATCH_S = 0.5
-MAX_OUTPUT_BYTES = 4 * 1024 * 1024
-TOO_MUCH = b"\n::gpurun:: the build says more than is kept; what follows is not shown\n"
-
-_STEP = re.compile(r"Step (\d{1,4})/(\d{1,4}) : ")
-_LAYER = re.compile(r" ---> ([0-9a-f]{12})\n")
-_HOST_FAULTS = ("no space left on device", "cannot allocate memory", "input/output error")
-_KILLED = 137
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,14 +112,6 @@ def _short(plan: BuildPlan) -> str:
     return f"{plan.image.partition(':')[0]}:{plan.inputs_sha256[:12]}…"
 
 
-@dataclass(frozen=True, slots=True)
-class _Failed:
-    """The Dockerfile cannot be built."""
-
-    said: str
-    step: int
-
-
 class _Ended(Exception):
     """Not by the engine: the reason is in `_Build._why`."""
 
@@ -153,16 +138,12 @@ class _Build:
         self._id = secrets.token_hex(8)
         self._loop = asyncio.get_running_loop()
         self._attempts: set[str] = set()
-        self._outcome: Future[_Failed | GpurunError | None] = Future()
-        self._output = bytearray()
-        self._message = "building image"
+        self._outcome: Future[Failed | GpurunError | None] = Future()
+        self._talk = BuildTalk()
         self._began_at: float | None = None
         self._took_s: float | None = None
-        self._step = 0
-        self._layer = ""
-        self._parts: list[str] = []
         self._call: BuildCall | None = None
-        self._why: _Failed | GpurunError | None = None
+        self._why: Failed | GpurunError | None = None
         self._end = threading.Event()
 
     @property
@@ -191,13 +172,13 @@ class _Build:
             waiter.cancel()  # of this waiter only: a running Future refuses to be cancelled
         self.asked_at = self._monotonic()
         over = self.is_over
-        output = BuildOutput(id=self._id, said=bytes(self._output), over=over, took_s=self._lasted())
+        output = BuildOutput(id=self._id, said=self._talk.output(), over=over, took_s=self._lasted())
         if not over:
-            return Building(message=self._message, output=output)
+            return Building(message=self._talk.message, output=output)
         match self._outcome.result():
             case None:
                 return Building(ready=True, message="image built", output=output)
-            case _Failed(said, step):
+            case Failed(said, step):
                 return Building(failed=said, step=step, output=output)
             case error:
                 self._attempts.discard(attempt_id)  # the next question begins anew
@@ -219,7 +200,7 @@ class _Build:
             lasted = self._lasted()
             if lasted is not None and lasted > LIMIT_S:
                 self._give_up(
-                    _Failed(f"it took longer than the {LIMIT_S / 60:.0f} minutes that a build has", self._step)
+                    Failed(f"it took longer than the {LIMIT_S / 60:.0f} minutes that a build has", self._talk.step)
                 )
             if self._monotonic() - self.asked_at > ABANDONED_S:
                 self.stop("nobody waits for it any more")
@@ -232,7 +213,7 @@ class _Build:
             left = f"{about(disk.free_mib)} are left on the disk, and {about(self._host.min_free_mib)} must stay free"
             self._give_up(ProviderRefused(f"The build was ended: {left}.", kind="capacity"))
 
-    def _give_up(self, why: _Failed | GpurunError) -> None:
+    def _give_up(self, why: Failed | GpurunError) -> None:
         self._why = self._why or why
         call = self._call
         if call is not None:
@@ -241,7 +222,7 @@ class _Build:
     # the building thread
 
     def _run(self) -> None:
-        outcome: _Failed | GpurunError | None = Bug("the building thread died")
+        outcome: Failed | GpurunError | None = Bug("the building thread died")
         try:
             outcome = self._built()
         except _Ended:
@@ -255,13 +236,13 @@ class _Build:
             self._end.set()
             self._outcome.set_result(outcome)
 
-    def _built(self) -> _Failed | GpurunError | None:
+    def _built(self) -> Failed | GpurunError | None:
         """A numbered story: 1 what it is made of, 2 alone, 3 the build, 4 its name and its leftovers."""
         api = self._engine.client()
         self._pull(api)
         with self._alone():
             if is_built(api, self._plan.image):  # by another process
-                self._say(f"::gpurun:: another process built {_short(self._plan)}\n".encode())
+                self._talk.say(f"::gpurun:: another process built {_short(self._plan)}\n".encode())
                 use(api, self._plan.image)
                 return None
             self._host.ready(api)
@@ -284,7 +265,7 @@ class _Build:
             def take(event: Mapping[str, Any], progress: Progress = progress) -> None:
                 self._go_on()
                 progress.take(event)
-                self._message = progress.so_far().message
+                self._talk.message = progress.so_far().message
 
             if not is_there(api, image.without_tag):
                 login = self._launch.login
@@ -293,7 +274,7 @@ class _Build:
                     pull_image(api, image.without_tag, login, take)
                 except docker.errors.APIError as exc:
                     raise pull_refusal(str(exc.explanation or exc), str(image)) from exc
-        self._message = "building image"
+        self._talk.message = "building image"
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -309,10 +290,10 @@ class _Build:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
                 except BlockingIOError:
-                    self._message = "building image, by another process"
+                    self._talk.message = "building image, by another process"
                     self._go_on()
                     self._end.wait(WATCH_S)
-            self._message = "building image"
+            self._talk.message = "building image"
             yield
 
     @contextlib.contextmanager
@@ -328,19 +309,19 @@ class _Build:
             self._go_on()
             await asyncio.to_thread(file.write, piece)
 
-    def _send(self, api: APIClient, context: IO[bytes]) -> _Failed | GpurunError | None:
+    def _send(self, api: APIClient, context: IO[bytes]) -> Failed | GpurunError | None:
         labels = {LABEL_INPUTS: self._plan.inputs_sha256}  # each is a step of the build
         limits = self._host.limits(api, self._launch.needs)
         query = query_of(self._plan, limits=limits, network=self._host.network, labels=labels)
         self._call = BuildCall(self._engine.socket_path, str(api.api_version))
         self._began_at = self._monotonic()
-        failed: _Failed | GpurunError | None = None
+        failed: Failed | GpurunError | None = None
         try:
             for event in self._call.events(query, context):
                 self._go_on()
-                failed = failed or self._take(event, limits)
+                failed = failed or self._talk.take(event, limits)
         except NotBuilt as answer:
-            return _refused(answer)
+            return refused(answer)
         except (http.client.HTTPException, OSError):
             if self._why is not None:
                 raise _Ended from None
@@ -353,58 +334,10 @@ class _Build:
         if self._why is not None:
             raise _Ended
 
-    def _take(self, event: Mapping[str, Any], limits: Limits) -> _Failed | GpurunError | None:
-        said = event.get("stream")
-        if isinstance(said, str):
-            self._hear(said)
-            return None
-        layer = (event.get("aux") or {}).get("ID") if isinstance(event.get("aux"), dict) else None
-        if isinstance(layer, str):
-            self._parts.append(layer)
-        detail = event.get("errorDetail") or {}
-        error = str(detail.get("message") or event.get("error") or "")
-        if not error:
-            return None
-        self._say(f"{error}\n".encode())
-        return _why_failed(error, detail.get("code"), self._step, limits)
-
-    def _hear(self, said: str) -> None:
-        step = _STEP.match(said)
-        if step is not None and int(step[1]) == self._step + 1:
-            self._step = int(step[1])
-            self._message = f"building image, step {step[1]}/{step[2]}"
-        layer = _LAYER.fullmatch(said)
-        self._layer = layer[1] if layer is not None else self._layer
-        self._say(said.encode("utf-8", "replace"))
-
-    def _say(self, said: bytes) -> None:
-        room = MAX_OUTPUT_BYTES - len(self._output)
-        if room > 0:
-            self._output += said if len(said) <= room else said[:room] + TOO_MUCH
-
     def _name_parts(self, api: APIClient, *, failed: bool) -> None:
-        """The stages before the last one; of a build that failed how far it came."""
-        parts = [*self._parts, *([self._layer] if self._layer else [])] if failed else self._parts[:-1]
-        for number, layer in enumerate(parts):
+        for number, layer in enumerate(self._talk.unnamed_layers(failed=failed)):
             keep_part(api, layer, self._plan.image, str(number))
 
 
 def _connection_errors() -> tuple[type[Exception], ...]:
     return (http.client.HTTPException, *vendor_errors())
-
-
-def _refused(answer: NotBuilt) -> _Failed | GpurunError:
-    said = " ".join(answer.said.split())[:300]
-    if 400 <= answer.status < 500:
-        return _Failed(said, 0)
-    return ProviderUnavailable(f"Docker could not build: {said}")
-
-
-def _why_failed(error: str, code: object, step: int, limits: Limits) -> _Failed | GpurunError:
-    said = " ".join(error.split())[:300]
-    if code is None and any(sign in error.lower() for sign in _HOST_FAULTS):
-        return ProviderRefused(f"Docker could not build: {said}", kind="capacity")
-    if code == _KILLED:
-        limit = about(limits.memory_mib)
-        said += f". It was killed, most often because the {limit} of memory ran out: `resources: {{memory: …}}` is more"
-    return _Failed(said, step)
