@@ -25,7 +25,7 @@ from gpurun.providers.docker.built_image import LABEL_INPUTS, forget_ready, is_b
 from gpurun.providers.docker.container import Limits, about
 from gpurun.providers.docker.disk import Space
 from gpurun.providers.docker.engine import Engine, translated, vendor_errors
-from gpurun.providers.docker.pull import Progress, pull_image, pull_refusal
+from gpurun.providers.docker.pull import SILENCE_S, Progress, pull_image, pull_refusal
 from gpurun.providers.docker.ready_image import is_there
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _short(plan: BuildPlan) -> str:
 
 
 class _Ended(Exception):
-    """Not by the engine: the reason is in `_Build._why`."""
+    """Not by the engine: there is an outcome already."""
 
 
 class _Build:
@@ -143,7 +143,9 @@ class _Build:
         self._began_at: float | None = None
         self._took_s: float | None = None
         self._call: BuildCall | None = None
-        self._why: Failed | GpurunError | None = None
+        self._heard_at: float | None = None
+        """When the engine last said something of a pull; None while nothing is pulled."""
+        self._ending = threading.Lock()
         self._end = threading.Event()
 
     @property
@@ -197,6 +199,10 @@ class _Build:
 
     def _watch(self) -> None:
         while not self._end.wait(WATCH_S):
+            heard_at = self._heard_at
+            if heard_at is not None and self._monotonic() - heard_at > SILENCE_S:
+                said = f"Docker pulls for {self._plan.dockerfile} and said nothing for {SILENCE_S:.0f} s."
+                self._give_up(ProviderUnavailable(said))
             lasted = self._lasted()
             if lasted is not None and lasted > LIMIT_S:
                 self._give_up(
@@ -214,10 +220,22 @@ class _Build:
             self._give_up(ProviderRefused(f"The build was ended: {left}.", kind="capacity"))
 
     def _give_up(self, why: Failed | GpurunError) -> None:
-        self._why = self._why or why
+        """The outcome, at once: a thread that waits for a silent registry cannot be interrupted, and goes on to wait
+        for nobody. The engine ends a build that nobody listens to.
+        """
+        self._finish(why)
         call = self._call
         if call is not None:
             call.stop()
+
+    def _finish(self, outcome: Failed | GpurunError | None) -> None:
+        """The first outcome stays."""
+        with self._ending:
+            if not self.is_over:
+                self._talk.close()
+                self._took_s = self._lasted()
+                self._outcome.set_result(outcome)
+        self._end.set()
 
     # the building thread
 
@@ -226,15 +244,13 @@ class _Build:
         try:
             outcome = self._built()
         except _Ended:
-            outcome = self._why
+            return
         except GpurunError as error:
             outcome = error
         except _connection_errors() as exc:
-            outcome = self._why or translated(exc, to=f"build {self._plan.dockerfile}")
+            outcome = translated(exc, to=f"build {self._plan.dockerfile}")
         finally:
-            self._took_s = self._lasted()
-            self._end.set()
-            self._outcome.set_result(outcome)
+            self._finish(outcome)
 
     def _built(self) -> Failed | GpurunError | None:
         """A numbered story: 1 what it is made of, 2 alone, 3 the build, 4 its name and its leftovers."""
@@ -264,16 +280,20 @@ class _Build:
 
             def take(event: Mapping[str, Any], progress: Progress = progress) -> None:
                 self._go_on()
+                self._heard_at = self._monotonic()
                 progress.take(event)
                 self._talk.message = progress.so_far().message
 
             if not is_there(api, image.without_tag):
                 login = self._launch.login
                 login = login if login is not None and login.is_for(image) else None
+                self._heard_at = self._monotonic()
                 try:
                     pull_image(api, image.without_tag, login, take)
                 except docker.errors.APIError as exc:
                     raise pull_refusal(str(exc.explanation or exc), str(image)) from exc
+                finally:
+                    self._heard_at = None
         self._talk.message = "building image"
 
     @contextlib.contextmanager
@@ -314,24 +334,22 @@ class _Build:
         limits = self._host.limits(api, self._launch.needs)
         query = query_of(self._plan, limits=limits, network=self._host.network, labels=labels)
         self._call = BuildCall(self._engine.socket_path, str(api.api_version))
+        self._go_on()  # who ended it before this had nothing to stop
         self._began_at = self._monotonic()
         failed: Failed | GpurunError | None = None
         try:
-            for event in self._call.events(query, context):
-                self._go_on()
-                failed = failed or self._talk.take(event, limits)
+            with contextlib.closing(self._call.events(query, context)) as events:
+                for event in events:
+                    self._go_on()
+                    failed = failed or self._talk.take(event, limits)
         except NotBuilt as answer:
             return refused(answer)
-        except (http.client.HTTPException, OSError):
-            if self._why is not None:
-                raise _Ended from None
-            raise
         self._go_on()
         return failed
 
     def _go_on(self) -> None:
-        """Raises _Ended when somebody said so."""
-        if self._why is not None:
+        """Raises _Ended when there is an outcome."""
+        if self.is_over:
             raise _Ended
 
     def _name_parts(self, api: APIClient, *, failed: bool) -> None:
