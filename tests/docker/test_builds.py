@@ -214,7 +214,7 @@ async def test_a_build_that_nobody_waits_for_or_that_takes_too_long_is_ended(
         assert told in building.failed
         assert building.step == 2
     else:
-        ended = provider._builds._builds[built[0].inputs_sha256]._end
+        (ended,) = (build._end for build in provider._builds._builds.values())
         assert await asyncio.to_thread(ended.wait, 30)
         with pytest.raises(ProviderUnavailable, match=told):
             await builder.ask(built, launch, on=provider)

@@ -1,4 +1,4 @@
-"""Builds of images, each in threads of its own and shared by every attempt that waits for the same inputs."""
+"""Builds of images, each in threads of its own and shared by every attempt that would build it in the same way."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from gpurun.domain.build import Building, BuildOutput, BuildPlan
 from gpurun.domain.errors import Bug, GpurunError, ProviderRefused, ProviderUnavailable
+from gpurun.domain.image import RegistryLogin
 from gpurun.domain.offer import Launch
 from gpurun.domain.plan import Resources
 from gpurun.providers.docker.build_call import BuildCall, NotBuilt, query_of
@@ -54,6 +55,10 @@ class BuildHost:
     """For contexts on their way, and for locks between processes. None: a temporary one, and no locks."""
 
 
+_Key = tuple[str, RegistryLogin | None, Resources]
+"""Inputs, who pulls and what a step may use: nobody shares the refusal of another one's login, or its memory."""
+
+
 class DockerBuilds:
     """One per provider."""
 
@@ -61,28 +66,28 @@ class DockerBuilds:
         self._engine = engine
         self._monotonic = monotonic
         self._host = host
-        self._builds: dict[str, _Build] = {}
-        """By inputs: those that go on, and those whose answer somebody may still ask for."""
+        self._builds: dict[_Key, _Build] = {}
+        """Those that go on, and those whose answer somebody may still ask for."""
 
     async def build(
         self, launch: Launch, plan: BuildPlan, context: Callable[[], AsyncIterator[bytes]], *, wait_s: float
     ) -> Building:
         """As `ports.provider.Builds`."""
         self._forget_old()
-        build = self._builds.get(plan.inputs_sha256)
+        key = plan.inputs_sha256, launch.login, launch.needs
+        build = self._builds.get(key)
         if build is None or not build.answers(launch.attempt_id):
             if await self._engine.safe(lambda api: self._is_there(api, plan), to="look for the image"):
                 return _cached(plan)
-            build = self._builds.get(plan.inputs_sha256)
+            build = self._builds.get(key)
             if build is None or not build.answers(launch.attempt_id):  # nobody else began it meanwhile
-                build = _Build(self._engine, launch, plan, context, self._monotonic, self._host)
-                self._builds[plan.inputs_sha256] = build
+                build = self._builds[key] = _Build(self._engine, launch, plan, context, self._monotonic, self._host)
                 build.start()
         return await build.ask(launch.attempt_id, wait_s)
 
     async def tidy(self) -> None:
         """Raises: ProviderUnavailable, ProviderRefused."""
-        busy = {inputs for inputs, build in self._builds.items() if not build.is_over}
+        busy = {key[0] for key, build in self._builds.items() if not build.is_over}
         await self._engine.safe(lambda api: sweep(api, spare=busy), to="remove old images")
 
     def close(self) -> None:
@@ -97,9 +102,9 @@ class DockerBuilds:
         return there
 
     def _forget_old(self) -> None:
-        for inputs, build in list(self._builds.items()):
+        for key, build in list(self._builds.items()):
             if build.is_over and self._monotonic() - build.asked_at > KEPT_S:
-                del self._builds[inputs]
+                del self._builds[key]
 
 
 def _cached(plan: BuildPlan) -> Building:
@@ -257,8 +262,9 @@ class _Build:
         api = self._engine.client()
         self._pull(api)
         with self._alone():
-            if is_built(api, self._plan.image):  # by another process
-                self._talk.say(f"::gpurun:: another process built {_short(self._plan)}\n".encode())
+            self._go_on()
+            if is_built(api, self._plan.image):  # in the meantime
+                self._talk.say(f"::gpurun:: {_short(self._plan)} was built for another job\n".encode())
                 use(api, self._plan.image)
                 return None
             self._host.ready(api)
@@ -298,7 +304,9 @@ class _Build:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Of all processes that share the folder. The lock ends with the process; there are 256 of them, for ever."""
+        """Of all builds with these inputs whose processes share the folder. The lock ends with the process; there are
+        256 of them, for ever.
+        """
         folder = self._host.folder
         if folder is None:
             yield
@@ -310,7 +318,7 @@ class _Build:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
                 except BlockingIOError:
-                    self._talk.message = "building image, by another process"
+                    self._talk.message = "building image, for another job"
                     self._go_on()
                     self._end.wait(WATCH_S)
             self._talk.message = "building image"

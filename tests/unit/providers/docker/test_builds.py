@@ -9,11 +9,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from gpurun.domain.build import Building, BuildPlan
-from gpurun.domain.errors import ProviderUnavailable
+from gpurun.domain.errors import ProviderRefused, ProviderUnavailable
 from gpurun.domain.ids import ImageRef
+from gpurun.domain.image import RegistryLogin
 from gpurun.domain.offer import Launch
+from gpurun.domain.plan import Resources
 from gpurun.providers.docker import builds
 from gpurun.providers.docker.builds import BuildHost, DockerBuilds
 from gpurun.providers.docker.container import Limits
@@ -38,17 +41,18 @@ class Site:
 
     engine: FakeEngine
     launches: Launches
-    folder: Path | None = None
     now: list[float] = field(default_factory=lambda: [0.0])
 
     def __post_init__(self) -> None:
-        self.builds = DockerBuilds(Engine(self.engine.url), lambda: self.now[0], self._host())
+        self.share(None)
 
-    def _host(self) -> BuildHost:
-        return BuildHost(
+    def share(self, folder: Path | None) -> None:
+        """Builds as those of another process, with its locks and contexts in that folder."""
+        host = BuildHost(
             limits=lambda api, needs: Limits(0, needs.memory_mib, 64), ready=lambda api: None, network="jobs",
-            space=lambda api: None, min_free_mib=0, folder=self.folder,
+            space=lambda api: None, min_free_mib=0, folder=folder,
         )  # fmt: skip
+        self.builds = DockerBuilds(Engine(self.engine.url), lambda: self.now[0], host)
 
     def launch(self, **changes: object) -> Launch:
         """Of an attempt of its own."""
@@ -80,8 +84,9 @@ async def test_a_pull_that_falls_silent_ends_the_build_for_all_and_the_next_begi
     silent = threading.Event()
     site.engine.pull_events = [{"status": "Pulling", "id": "a"}, silent]
     first, other = site.launch(), site.launch()
-    assert not (await site.ask(first, wait_s=0.0)).output.over
-    await until(lambda: site.engine.pulls)
+    async with asyncio.timeout(20):
+        while (await site.ask(first, wait_s=0.01)).message != "pulling image":
+            pass
     assert not (await site.ask(other, wait_s=0.0)).output.over
     for _ in range(int(SILENCE_S // builds.ABANDONED_S) + 2):
         site.now[0] += builds.ABANDONED_S - 1
@@ -109,3 +114,51 @@ async def test_a_build_that_is_ended_while_it_pulls_is_over_at_once(site: Site):
         await site.ask(launch)
     site.engine.pull_events = []
     assert (await site.ask(site.launch())).ready
+
+
+async def test_who_pulls_with_another_login_or_has_other_memory_does_not_share_the_end(site: Site):
+    site.share(site.engine.socket.parent / "builds")
+    denied = threading.Event()
+    site.engine.pull_events = [denied, {"error": "denied", "errorDetail": {"message": "denied"}}]
+    anonymous = site.launch()
+    await site.ask(anonymous, wait_s=0.0)
+    await until(lambda: site.engine.pulls)
+    site.engine.pull_events = []
+    login = RegistryLogin(username="ci", password=SecretStr("for-nobody"))
+    assert (await site.ask(site.launch(login=login))).ready
+    denied.set()
+    with pytest.raises(ProviderRefused, match="denied"):
+        await site.ask(anonymous)
+
+    del site.engine.labels[IMAGE]
+    goes_on = threading.Event()
+    killed = {"errorDetail": {"code": 137, "message": "returned a non-zero code: 137"}, "error": "137"}
+    site.engine.build_events = [{"stream": "Step 1/1 : FROM a\n"}, goes_on, killed]
+    small, large = site.launch(needs=Resources(memory_mib=64)), site.launch(needs=Resources(memory_mib=4096))
+    await site.ask(small, wait_s=0.0)
+    await until(lambda: len(site.engine.builds) == 2)
+    building = await site.ask(large, wait_s=0.0)
+    site.engine.build_events = [{"stream": "Step 1/1 : FROM a\n"}]
+    goes_on.set()
+    assert "the 64MB of memory ran out" in (await site.ask(small)).failed
+    building = await site.ask(large)
+    assert building.ready
+    assert [query["memory"] for query in site.engine.builds[1:]] == [str(64 << 20), str(4096 << 20)]
+
+
+async def test_what_was_built_meanwhile_with_another_login_is_not_built_twice(site: Site):
+    site.share(site.engine.socket.parent / "builds")
+    goes_on = threading.Event()
+    site.engine.build_events = [{"stream": "Step 1/1 : FROM a\n"}, goes_on]
+    one, other = site.launch(), site.launch(needs=Resources(memory_mib=512))
+    await site.ask(one, wait_s=0.0)
+    await until(lambda: site.engine.builds)
+    async with asyncio.timeout(20):
+        while (building := await site.ask(other, wait_s=0.1)).message != "building image, for another job":
+            assert not building.output.over
+    goes_on.set()
+    assert (await site.ask(one)).ready
+    building = await site.ask(other)
+    assert building.ready
+    assert building.output.said == b"::gpurun:: gpurun-build:555555555555\xe2\x80\xa6 was built for another job\n"
+    assert len(site.engine.builds) == 1
