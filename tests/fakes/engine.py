@@ -28,9 +28,9 @@ class FakeEngine:
     pull_events: list[Any] = field(default_factory=list)
     """Of each pull. Without an error among them the image is there afterwards."""
     build_events: list[Any] = field(default_factory=lambda: [{"stream": "Step 1/1 : FROM a\n"}])
-    pulls: list[str] = field(default_factory=list)
+    pulls: list[dict[str, str]] = field(default_factory=list)
     builds: list[dict[str, str]] = field(default_factory=list)
-    """The query of each."""
+    """The queries of both."""
     refuses: Callable[[str, str], tuple[int, str] | None] = lambda method, path: None
     """Status and message of a request that is not answered as usual."""
 
@@ -62,8 +62,12 @@ class FakeEngine:
         ]
 
     def events(self, path: str, query: dict[str, str]) -> Iterator[bytes]:
-        """Of a pull or a build."""
-        events = self.build_events if path == "/build" else self.pull_events
+        """Of a pull or a build that begins now."""
+        events = [*(self.build_events if path == "/build" else self.pull_events)]
+        (self.builds if path == "/build" else self.pulls).append(query)
+        return self._told(path, query, events)
+
+    def _told(self, path: str, query: dict[str, str], events: list[Any]) -> Iterator[bytes]:
         for event in events:
             if isinstance(event, threading.Event):
                 event.wait(30)
@@ -89,12 +93,12 @@ class _Handler(BaseHTTPRequestHandler):
         if (refusal := self.fake.refuses(self.command, path)) is not None:
             self._say(refusal[0], {"message": refusal[1]})
         elif path in {"/build", "/images/create"}:
-            (self.fake.builds if path == "/build" else self.fake.pulls).append(query)  # type: ignore[arg-type]
+            events = self.fake.events(path, query)
             self.send_response(200)
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
             with contextlib.suppress(OSError):
-                for line in itertools.chain(self.fake.events(path, query), (b"",)):
+                for line in itertools.chain(events, (b"",)):
                     self.wfile.write(b"%x\r\n%b\r\n" % (len(line), line))
         else:
             self._say(*self.fake.answer(self.command, path, query))

@@ -75,14 +75,19 @@ class DockerBuilds:
         """As `ports.provider.Builds`."""
         self._forget_old()
         key = plan.inputs_sha256, launch.login, launch.needs
-        build = self._builds.get(key)
-        if build is None or not build.answers(launch.attempt_id):
-            if await self._engine.safe(lambda api: self._is_there(api, plan), to="look for the image"):
-                return _cached(plan)
+        before = self._builds.get(key)
+        if before is None or before.is_ready or not before.answers(launch.attempt_id):
+            there = await self._engine.safe(lambda api: self._is_there(api, plan), to="look for the image")
+            if before is not None and before.is_ready and not there:
+                self._forget(key, before)  # somebody removed it since
             build = self._builds.get(key)
             if build is None or not build.answers(launch.attempt_id):  # nobody else began it meanwhile
+                if there:
+                    return _cached(plan)
                 build = self._builds[key] = _Build(self._engine, launch, plan, context, self._monotonic, self._host)
                 build.start()
+        else:
+            build = before
         return await build.ask(launch.attempt_id, wait_s)
 
     async def tidy(self) -> None:
@@ -101,10 +106,14 @@ class DockerBuilds:
             use(api, plan.image)
         return there
 
+    def _forget(self, key: _Key, build: _Build) -> None:
+        if self._builds.get(key) is build:
+            del self._builds[key]
+
     def _forget_old(self) -> None:
         for key, build in list(self._builds.items()):
             if build.is_over and self._monotonic() - build.asked_at > KEPT_S:
-                del self._builds[key]
+                self._forget(key, build)
 
 
 def _cached(plan: BuildPlan) -> Building:
@@ -157,6 +166,11 @@ class _Build:
     def is_over(self) -> bool:
         """It has an outcome."""
         return self._outcome.done()
+
+    @property
+    def is_ready(self) -> bool:
+        """The image was there at its end."""
+        return self.is_over and self._outcome.result() is None
 
     def answers(self, attempt_id: str) -> bool:
         """It goes on, or this attempt waited for it."""

@@ -162,3 +162,15 @@ async def test_what_was_built_meanwhile_with_another_login_is_not_built_twice(si
     assert building.ready
     assert building.output.said == b"::gpurun:: gpurun-build:555555555555\xe2\x80\xa6 was built for another job\n"
     assert len(site.engine.builds) == 1
+
+
+async def test_an_image_that_somebody_removed_after_its_build_is_built_again(site: Site):
+    launch = site.launch()
+    first = await site.ask(launch)
+    assert (await site.ask(launch)).output == first.output
+    del site.engine.labels[IMAGE]
+    again = await site.ask(launch)
+    assert again.ready
+    assert again.output.id != first.output.id
+    assert IMAGE in site.engine.labels
+    assert len(site.engine.builds) == 2
