@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import http.client
 import secrets
-import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -21,6 +19,7 @@ from gpurun.domain.image import RegistryLogin
 from gpurun.domain.offer import Launch
 from gpurun.domain.plan import Resources
 from gpurun.providers.docker.build_call import BuildCall, NotBuilt, query_of
+from gpurun.providers.docker.build_folder import is_ours, nameless_file, open_lock, own_trouble
 from gpurun.providers.docker.build_talk import BuildTalk, Failed, refused
 from gpurun.providers.docker.built_image import LABEL_INPUTS, forget_ready, is_built, keep_part, sweep, use
 from gpurun.providers.docker.container import Limits, about
@@ -222,15 +221,16 @@ class _Build:
             if heard_at is not None and self._monotonic() - heard_at > SILENCE_S:
                 said = f"Docker pulls for {self._plan.dockerfile} and said nothing for {SILENCE_S:.0f} s."
                 self._give_up(ProviderUnavailable(said))
-            lasted = self._lasted()
+            lasted = self._lasted() if self._took_s is None else None
             if lasted is not None and lasted > LIMIT_S:
                 self._give_up(
                     Failed(f"it took longer than the {LIMIT_S / 60:.0f} minutes that a build has", self._talk.step)
                 )
             if self._monotonic() - self.asked_at > ABANDONED_S:
                 self.stop("nobody waits for it any more")
-            with contextlib.suppress(GpurunError, *vendor_errors()):
-                self._require_room(self._engine.client())
+            if self._took_s is None:
+                with contextlib.suppress(GpurunError, *vendor_errors()):
+                    self._require_room(self._engine.client())
 
     def _require_room(self, api: APIClient) -> None:
         disk = self._host.space(api)
@@ -289,7 +289,6 @@ class _Build:
                 failed = ProviderUnavailable("Docker ended the build and has no image of it.")
             if failed is None:
                 forget_ready(api, self._plan.image)
-                sweep(api, spare={self._plan.inputs_sha256})
             return failed
 
     def _pull(self, api: APIClient) -> None:
@@ -318,38 +317,33 @@ class _Build:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Of all builds with these inputs whose processes share the folder. The lock ends with the process; there are
-        256 of them, for ever.
-        """
+        """Of all builds with these inputs whose processes share the folder."""
         folder = self._host.folder
         if folder is None:
             yield
             return
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with (folder / f"{self._plan.inputs_sha256[:2]}.lock").open("wb") as file:
-            while True:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    self._talk.message = "building image, for another job"
-                    self._go_on()
-                    self._end.wait(WATCH_S)
+        with contextlib.closing(open_lock(folder, self._plan.inputs_sha256)) as lock:
+            while not is_ours(lock):
+                self._talk.message = "building image, for another job"
+                self._go_on()
+                self._end.wait(WATCH_S)
             self._talk.message = "building image"
             yield
 
     @contextlib.contextmanager
     def _context_file(self) -> Iterator[IO[bytes]]:
         """The whole tar, in a file that has no name."""
-        with tempfile.TemporaryFile(dir=self._host.folder) as file:
+        with nameless_file(self._host.folder) as file:
             asyncio.run_coroutine_threadsafe(self._write_context(file), self._loop).result()
-            file.seek(0)
+            with own_trouble(self._host.folder):
+                file.seek(0)
             yield file
 
     async def _write_context(self, file: IO[bytes]) -> None:
         async for piece in self._context():
             self._go_on()
-            await asyncio.to_thread(file.write, piece)
+            with own_trouble(self._host.folder):
+                await asyncio.to_thread(file.write, piece)
 
     def _send(self, api: APIClient, context: IO[bytes]) -> Failed | GpurunError | None:
         labels = {LABEL_INPUTS: self._plan.inputs_sha256}  # each is a step of the build
@@ -367,6 +361,7 @@ class _Build:
         except NotBuilt as answer:
             return refused(answer)
         self._go_on()
+        self._took_s = self._lasted()  # no limit ends what is built and only cleared up behind
         return failed
 
     def _go_on(self) -> None:

@@ -17,8 +17,9 @@ from gpurun.domain.ids import ImageRef
 from gpurun.domain.image import RegistryLogin
 from gpurun.domain.offer import Launch
 from gpurun.domain.plan import Resources
-from gpurun.providers.docker import builds
+from gpurun.providers.docker import build_folder, builds
 from gpurun.providers.docker.builds import BuildHost, DockerBuilds
+from gpurun.providers.docker.built_image import LABEL_INPUTS
 from gpurun.providers.docker.container import Limits
 from gpurun.providers.docker.engine import Engine
 from gpurun.providers.docker.pull import SILENCE_S
@@ -174,3 +175,56 @@ async def test_an_image_that_somebody_removed_after_its_build_is_built_again(sit
     assert again.output.id != first.output.id
     assert IMAGE in site.engine.labels
     assert len(site.engine.builds) == 2
+
+
+@pytest.mark.parametrize("trouble", ["list", "remove"])
+async def test_what_is_built_is_ready_whatever_becomes_of_the_clearing_up(site: Site, trouble: str):
+    """Only images above the one before are in the way; old builds are not looked for here."""
+    site.engine.labels["gpurun-ready:old"] = {LABEL_INPUTS: INPUTS}
+    asked: list[tuple[str, str]] = []
+
+    def refuses(method: str, path: str) -> tuple[int, str] | None:
+        asked.append((method, path))
+        in_trouble = path == "/images/json" if trouble == "list" else method == "DELETE"
+        return (500, "the daemon is busy") if in_trouble else None
+
+    site.engine.refuses = refuses
+    assert (await site.ask(site.launch())).ready
+    assert asked.count(("GET", "/images/json")) == 1
+
+
+async def test_the_time_of_a_build_does_not_run_while_it_is_cleared_up(site: Site):
+    begun, slow = threading.Event(), threading.Event()
+
+    def refuses(method: str, path: str) -> None:
+        if path == "/images/json":
+            begun.set()
+            slow.wait(10)
+
+    site.engine.refuses = refuses
+    launch = site.launch()
+    await site.ask(launch, wait_s=0.0)
+    await until(begun.is_set)
+    site.now[0] += builds.LIMIT_S + 1
+    assert not (await site.ask(launch, wait_s=2 * builds.WATCH_S)).output.over
+    slow.set()
+    building = await site.ask(launch)
+    assert (building.ready, building.output.took_s) == (True, 0.0)
+
+
+async def test_a_full_disk_of_the_bot_is_told_as_its_own(site: Site, tmp_path, monkeypatch):
+    wall = tmp_path / "wall"
+    wall.write_bytes(b"")
+    site.share(wall / "builds")
+    with pytest.raises(
+        ProviderRefused, match=r"gpurun cannot use its own folder for builds, .*wall/builds: Not a directory"
+    ) as caught:
+        await site.ask(site.launch())
+    assert caught.value.kind == "capacity"
+
+    monkeypatch.setattr(build_folder.tempfile, "TemporaryFile", lambda **_: Path("/dev/full").open("w+b"))
+    site.share(tmp_path / "builds")
+    with pytest.raises(ProviderRefused, match=r"own folder .*builds: No space left on device") as caught:
+        await site.ask(site.launch())
+    assert caught.value.kind == "capacity"
+    assert site.engine.builds == []
