@@ -6,7 +6,7 @@ import asyncio
 import io
 import secrets
 import tarfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -77,7 +77,7 @@ class Builder:
         return [one["Id"] for one in self.bench.engine.containers(all=True, filters={"network": network})]
 
 
-async def context(plan: BuildPlan, archive: bytes) -> AsyncIterator[bytes]:
+async def context(plan: BuildPlan, archive: bytes) -> AsyncGenerator[bytes, None]:
     made = ContextTar(plan)
     yield made.feed(archive)
     yield made.end()

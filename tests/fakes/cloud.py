@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
@@ -224,7 +224,7 @@ class BuildingCloud(SlowCloud):
     tidied: int = 0
 
     async def build(
-        self, launch: Launch, build: BuildPlan, context: Callable[[], AsyncIterator[bytes]], *, wait_s: float
+        self, launch: Launch, build: BuildPlan, context: Callable[[], AsyncGenerator[bytes, None]], *, wait_s: float
     ) -> Building:
         self._answer("build", launch.name)
         self.built.append((build, launch, b"".join([piece async for piece in context()])))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
+
+from anyio import to_thread
 
 from gpurun.domain.build import (
     MAX_IGNORE_BYTES,
@@ -55,11 +58,12 @@ async def read_build(services: EngineServices, run: Run, keys: BuildKeys, *, pla
         raise error if error.file == dockerfile else at_build(error, run.config_text, run.job) from error
 
 
-async def read_archive(archive: AsyncIterator[bytes], reader: ContextReader) -> Contents:
-    """All of it. Raises SourceUnavailable."""
-    async for piece in archive:
-        reader.feed(piece)
-    return reader.contents()
+async def read_archive(archive: AsyncGenerator[bytes, None], reader: ContextReader) -> Contents:
+    """All of it. Raises: SourceUnavailable; ConfigError, without its line, as `ContextReader.contents`."""
+    async with aclosing(archive) as pieces:
+        async for piece in pieces:
+            reader.feed(piece)
+    return await to_thread.run_sync(reader.contents)
 
 
 def pin_of_contents(contents: Contents, *, dockerfile: str, context: str, platform: str) -> BuildPin:
@@ -161,12 +165,13 @@ class ImageBuilds:
         self._kept[attempt.id] = _Kept(output.id, kept.n_bytes + len(new), output.over)
 
 
-async def tar_for_engine(build: BuildPlan, archive: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+async def tar_for_engine(build: BuildPlan, archive: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
     """The context, with the Dockerfile. Raises SourceUnavailable."""
     made = ContextTar(build)
-    async for piece in archive:
-        if kept := made.feed(piece):
-            yield kept
+    async with aclosing(archive) as pieces:
+        async for piece in pieces:
+            if kept := await to_thread.run_sync(made.feed, piece):
+                yield kept
     yield made.end()
 
 

@@ -190,7 +190,9 @@ class ContextReader:
             self._found[inside] = (member.kind, member.is_program, "" if member.kind == "folder" else what)
 
     def contents(self) -> Contents:
-        """Of what was fed."""
+        """Of what was fed. Seconds for thousands of files. Raises ConfigError, without its line, for a `.dockerignore`
+        that would take much longer.
+        """
         own = self._kept.get(f"{self._dockerfile}.dockerignore")
         ignore = own if own is not None else self._kept.get(f"{self._context}.dockerignore", bytearray())
         ignored = Ignored(_text(bytes(ignore)))

@@ -7,7 +7,7 @@ import contextlib
 import http.client
 import secrets
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +69,7 @@ class DockerBuilds:
         """Those that go on, and those whose answer somebody may still ask for."""
 
     async def build(
-        self, launch: Launch, plan: BuildPlan, context: Callable[[], AsyncIterator[bytes]], *, wait_s: float
+        self, launch: Launch, plan: BuildPlan, context: Callable[[], AsyncGenerator[bytes, None]], *, wait_s: float
     ) -> Building:
         """As `ports.provider.Builds`."""
         self._forget_old()
@@ -137,7 +137,7 @@ class _Build:
         engine: Engine,
         launch: Launch,
         plan: BuildPlan,
-        context: Callable[[], AsyncIterator[bytes]],
+        context: Callable[[], AsyncGenerator[bytes, None]],
         monotonic: Callable[[], float],
         host: BuildHost,
     ) -> None:
@@ -340,10 +340,11 @@ class _Build:
             yield file
 
     async def _write_context(self, file: IO[bytes]) -> None:
-        async for piece in self._context():
-            self._go_on()
-            with own_trouble(self._host.folder):
-                await asyncio.to_thread(file.write, piece)
+        async with contextlib.aclosing(self._context()) as pieces:
+            async for piece in pieces:
+                self._go_on()
+                with own_trouble(self._host.folder):
+                    await asyncio.to_thread(file.write, piece)
 
     def _send(self, api: APIClient, context: IO[bytes]) -> Failed | GpurunError | None:
         labels = {LABEL_INPUTS: self._plan.inputs_sha256}  # each is a step of the build

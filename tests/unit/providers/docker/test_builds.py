@@ -212,6 +212,26 @@ async def test_the_time_of_a_build_does_not_run_while_it_is_cleared_up(site: Sit
     assert (building.ready, building.output.took_s) == (True, 0.0)
 
 
+async def test_a_context_of_a_build_that_was_ended_is_closed(site: Site):
+    closed, begun = [], asyncio.Event()
+
+    async def context() -> AsyncGenerator[bytes, None]:
+        try:
+            while True:
+                begun.set()
+                yield bytes(512)
+        finally:
+            closed.append(True)
+
+    launch = site.launch()
+    await site.builds.build(launch, PLAN, context, wait_s=0.0)
+    await begun.wait()
+    site.builds.close()
+    await until(lambda: closed)
+    with pytest.raises(ProviderUnavailable, match="gpurun ends"):
+        await site.ask(launch)
+
+
 async def test_a_full_disk_of_the_bot_is_told_as_its_own(site: Site, tmp_path, monkeypatch):
     wall = tmp_path / "wall"
     wall.write_bytes(b"")
@@ -222,7 +242,7 @@ async def test_a_full_disk_of_the_bot_is_told_as_its_own(site: Site, tmp_path, m
         await site.ask(site.launch())
     assert caught.value.kind == "capacity"
 
-    monkeypatch.setattr(build_folder.tempfile, "TemporaryFile", lambda **_: Path("/dev/full").open("w+b"))
+    monkeypatch.setattr(build_folder.tempfile, "TemporaryFile", lambda **_: Path("/dev/full").open("w+b"))  # noqa: SIM115
     site.share(tmp_path / "builds")
     with pytest.raises(ProviderRefused, match=r"own folder .*builds: No space left on device") as caught:
         await site.ask(site.launch())
