@@ -217,7 +217,7 @@ class BuildingCloud(SlowCloud):
     """A cloud that builds images: `ports.provider.Builds`."""
 
     pulls: int = 0
-    answers: list[Building] = field(default_factory=list)
+    answers: list[Building | Exception] = field(default_factory=list)
     """One for each question; the last one stays."""
     built: list[tuple[BuildPlan, Launch, bytes]] = field(default_factory=list)
     """What was asked for, and its context."""
@@ -228,7 +228,10 @@ class BuildingCloud(SlowCloud):
     ) -> Building:
         self._answer("build", launch.name)
         self.built.append((build, launch, b"".join([piece async for piece in context()])))
-        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     async def tidy_builds(self) -> None:
         self._answer("tidy", "")

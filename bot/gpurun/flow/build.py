@@ -18,7 +18,7 @@ from gpurun.domain.build import (
     predefined_args,
 )
 from gpurun.domain.config import BuildKeys
-from gpurun.domain.errors import Bug, ConfigError, ProviderRefused
+from gpurun.domain.errors import Bug, BuildRefused, BuildUnavailable, ConfigError, ProviderRefused
 from gpurun.domain.offer import Launch, Preparation
 from gpurun.domain.plan import Plan
 from gpurun.domain.run import BUILDING, BUILT, Attempt, AttemptState, Run, source_commit
@@ -135,8 +135,14 @@ class ImageBuilds:
                 ),
                 timeout_s=CALL_TIMEOUT_S,
             )
+        except BuildRefused as refused:
+            await self._keep(attempt, refused.output)
+            return Rejected(refused.kind, str(refused))
         except ProviderRefused as refused:
             return Rejected(refused.kind, str(refused))
+        except BuildUnavailable as ended:
+            await self._keep(attempt, ended.output)
+            raise
         await self._keep(attempt, building.output)
         if building.failed:
             masker = await self._s.masker(attempt)

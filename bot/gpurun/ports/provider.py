@@ -95,7 +95,8 @@ class Builds(Protocol):
         and no login is in the build: `launch.login` is for pulling the images that it names.
 
         A process that dies in between ends its build, and loses nothing but time.
-        Raises: ProviderRefused (an image that it names is not there, no access, no room), ProviderUnavailable.
+        Raises: ProviderRefused (an image that it names is not there, no access, no room), ProviderUnavailable; once a
+        build began BuildRefused and BuildUnavailable, with all that it said.
         """
         ...
 

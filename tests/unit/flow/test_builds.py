@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from gpurun.adapters.secrets import MemorySecrets
 from gpurun.adapters.vault import GivenVault
 from gpurun.domain.build import Building, BuildOutput, BuildPlan
+from gpurun.domain.errors import BuildRefused, BuildUnavailable
 from gpurun.domain.ids import ImageRef, ImageTag
 from gpurun.domain.lock import ImagePin, Lock, LockedImage
 from gpurun.domain.run import BUILDING, BUILT, AttemptState, Verdict
@@ -216,6 +217,22 @@ async def test_what_cannot_be_built_is_refused_before_anything_is_rented(world, 
     assert told in run.detail
     if "`build" in run.detail or "leads out" in run.detail:
         assert run.error_line == 4
+
+
+@pytest.mark.parametrize("kind", ["capacity", None])
+async def test_the_last_words_of_a_build_that_ended_without_an_answer_are_in_the_log(world, kind):
+    last = BuildOutput(id="1", said=b"one\nno space left\n", took_s=1.0)
+    error = BuildRefused("full", kind=kind, output=last) if kind else BuildUnavailable("gone", output=last)
+    world.cloud.answers = [going_on("one\n"), error, ready("again\n", id="2")]
+    await world.start(config_text=CONFIG)
+    await world.run_until_over()
+    run = await world.expect(Verdict.PASSED)
+    logs = []
+    for one in await world.the_attempts():
+        logs.append(await world.store.read(lambda tx, of=one.id: tx.read_log(of, offset=0, max_bytes=10_000)))
+    first = b"one\nno space left\n"
+    assert sorted(logs) == sorted([first, b"again\n"] if kind else [first + AGAIN + b"again\n"])
+    assert run.attempts == len(logs)
 
 
 async def test_a_dockerignore_that_takes_too_long_is_refused_at_the_jobs_build(world, monkeypatch):

@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from gpurun.domain.build import Building, BuildOutput, BuildPlan
-from gpurun.domain.errors import Bug, GpurunError, ProviderRefused, ProviderUnavailable
+from gpurun.domain.errors import (
+    Bug,
+    BuildRefused,
+    BuildUnavailable,
+    GpurunError,
+    ProviderRefused,
+    ProviderUnavailable,
+    Transient,
+)
 from gpurun.domain.image import RegistryLogin
 from gpurun.domain.offer import Launch
 from gpurun.domain.plan import Resources
@@ -182,7 +190,7 @@ class _Build:
         threading.Thread(target=self._watch, name="gpurun-docker-build-watch", daemon=True).start()
 
     async def ask(self, attempt_id: str, wait_s: float) -> Building:
-        """How far it is after `wait_s`. Raises: ProviderRefused, ProviderUnavailable."""
+        """How far it is after `wait_s`. Raises: BuildRefused, BuildUnavailable."""
         self._attempts.add(attempt_id)
         self.asked_at = self._monotonic()
         waiter = asyncio.wrap_future(self._outcome)
@@ -202,7 +210,7 @@ class _Build:
                 return Building(failed=said, step=step, output=output)
             case error:
                 self._attempts.discard(attempt_id)  # the next question begins anew
-                raise error
+                raise _with_output(error, output)
 
     def stop(self, why: str) -> None:
         """For all who wait."""
@@ -373,6 +381,18 @@ class _Build:
     def _name_parts(self, api: APIClient, *, failed: bool) -> None:
         for number, layer in enumerate(self._talk.unnamed_layers(failed=failed)):
             keep_part(api, layer, self._plan.image, str(number))
+
+
+def _with_output(error: GpurunError, output: BuildOutput) -> GpurunError:
+    match error:
+        case ProviderRefused():
+            told: GpurunError = BuildRefused(str(error), kind=error.kind, output=output)
+        case Transient():
+            told = BuildUnavailable(str(error), output=output)
+        case _:
+            return error
+    told.__cause__ = error
+    return told
 
 
 def _connection_errors() -> tuple[type[Exception], ...]:

@@ -12,7 +12,7 @@ import pytest
 from pydantic import SecretStr
 
 from gpurun.domain.build import Building, BuildPlan
-from gpurun.domain.errors import ProviderRefused, ProviderUnavailable
+from gpurun.domain.errors import BuildRefused, BuildUnavailable, ProviderRefused, ProviderUnavailable
 from gpurun.domain.ids import ImageRef
 from gpurun.domain.image import RegistryLogin
 from gpurun.domain.offer import Launch
@@ -210,6 +210,19 @@ async def test_the_time_of_a_build_does_not_run_while_it_is_cleared_up(site: Sit
     slow.set()
     building = await site.ask(launch)
     assert (building.ready, building.output.took_s) == (True, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("said", "error"), [("no space left on device", BuildRefused), ("Step 2/2 : RUN x", BuildUnavailable)]
+)
+async def test_an_end_that_is_no_failure_of_the_dockerfile_comes_with_what_was_said(site: Site, said, error):
+    site.engine.build_events = [{"stream": "Step 1/2 : FROM a\n"}, {"error": said}]
+    if error is BuildUnavailable:
+        site.engine.build_events[1:] = [{"stream": f"{said}\n"}, {"stream": "", "error": ""}]  # and no image
+    with pytest.raises(error) as caught:
+        await site.ask(site.launch())
+    assert caught.value.output.said == f"Step 1/2 : FROM a\n{said}\n".encode()
+    assert caught.value.output.over
 
 
 async def test_a_context_of_a_build_that_was_ended_is_closed(site: Site):
