@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from gpurun.domain.dockerfile_lines import args_in, lines_of, split_word
 from gpurun.domain.ids import BuiltImage, ImageRef
 
+DOCKERFILE = ".gpurun.Dockerfile"
+"""Where the pinned one lies in the context. `.dockerignore` takes both out again before the first step."""
 MAX_DOCKERFILE_BYTES = 64 * 1024
 MAX_IGNORE_BYTES = 64 * 1024
 """Both stand in the row of a run."""

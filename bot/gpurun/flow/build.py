@@ -55,7 +55,9 @@ async def read_build(services: EngineServices, run: Run, keys: BuildKeys, *, pla
         )
         return pin_of_contents(contents, dockerfile=dockerfile, context=context, platform=platform)
     except ConfigError as error:
-        raise error if error.file == dockerfile else at_build(error, run.config_text, run.job) from error
+        if error.file == dockerfile:
+            raise
+        raise at_build(error, run.config_text, run.job) from error
 
 
 async def read_archive(archive: AsyncGenerator[bytes, None], reader: ContextReader) -> Contents:

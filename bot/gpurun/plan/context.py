@@ -12,12 +12,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from gpurun.domain.build import MAX_DOCKERFILE_BYTES, MAX_IGNORE_BYTES, BuildPlan
+from gpurun.domain.build import DOCKERFILE, MAX_DOCKERFILE_BYTES, MAX_IGNORE_BYTES, BuildPlan
 from gpurun.domain.errors import Bug
 from gpurun.plan.dockerignore import Ignored
 
-DOCKERFILE = ".gpurun.Dockerfile"
-"""Where the engine finds the pinned one. `.dockerignore` takes both out again before the first step."""
 MTIME = 946_684_800
 """2000-01-01: times of a checkout say nothing, and zip files know none before 1980."""
 

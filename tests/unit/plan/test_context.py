@@ -13,11 +13,11 @@ from docker.utils.build import PatternMatcher
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpurun.domain.build import BuildPlan
+from gpurun.domain.build import DOCKERFILE, BuildPlan
 from gpurun.domain.errors import ConfigError
 from gpurun.plan import dockerignore
 from gpurun.plan.build import build_inputs
-from gpurun.plan.context import DOCKERFILE, Contents, ContextReader, ContextTar
+from gpurun.plan.context import Contents, ContextReader, ContextTar
 from gpurun.plan.dockerignore import Ignored
 
 File = tuple[str, bytes]

@@ -16,13 +16,11 @@ from dataclasses import dataclass
 from typing import IO, Any
 from urllib.parse import urlencode
 
-from gpurun.domain.build import BuildPlan
+from gpurun.domain.build import DOCKERFILE, BuildPlan
 from gpurun.providers.docker.container import Limits
 
 CPU_PERIOD_US = 100_000
 MAX_LINE_BYTES = 4 * 1024 * 1024
-DOCKERFILE = ".gpurun.Dockerfile"
-"""Where `ports.provider.Builds` has it in the context."""
 
 
 @dataclass(frozen=True, slots=True)
