@@ -227,9 +227,8 @@ async def test_the_last_words_of_a_build_that_ended_without_an_answer_are_in_the
     await world.start(config_text=CONFIG)
     await world.run_until_over()
     run = await world.expect(Verdict.PASSED)
-    logs = []
-    for one in await world.the_attempts():
-        logs.append(await world.store.read(lambda tx, of=one.id: tx.read_log(of, offset=0, max_bytes=10_000)))
+    ids = [one.id for one in await world.the_attempts()]
+    logs = await world.store.read(lambda tx: [tx.read_log(one, offset=0, max_bytes=10_000) for one in ids])
     first = b"one\nno space left\n"
     assert sorted(logs) == sorted([first, b"again\n"] if kind else [first + AGAIN + b"again\n"])
     assert run.attempts == len(logs)
