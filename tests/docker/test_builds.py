@@ -6,7 +6,7 @@ import asyncio
 import io
 import secrets
 import tarfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -77,7 +77,7 @@ class Builder:
         return [one["Id"] for one in self.bench.engine.containers(all=True, filters={"network": network})]
 
 
-async def context(plan: BuildPlan, archive: bytes) -> AsyncIterator[bytes]:
+async def context(plan: BuildPlan, archive: bytes) -> AsyncGenerator[bytes, None]:
     made = ContextTar(plan)
     yield made.feed(archive)
     yield made.end()
@@ -214,7 +214,7 @@ async def test_a_build_that_nobody_waits_for_or_that_takes_too_long_is_ended(
         assert told in building.failed
         assert building.step == 2
     else:
-        ended = provider._builds._builds[built[0].inputs_sha256]._end
+        (ended,) = (build._end for build in provider._builds._builds.values())
         assert await asyncio.to_thread(ended.wait, 30)
         with pytest.raises(ProviderUnavailable, match=told):
             await builder.ask(built, launch, on=provider)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
@@ -217,18 +217,21 @@ class BuildingCloud(SlowCloud):
     """A cloud that builds images: `ports.provider.Builds`."""
 
     pulls: int = 0
-    answers: list[Building] = field(default_factory=list)
+    answers: list[Building | Exception] = field(default_factory=list)
     """One for each question; the last one stays."""
     built: list[tuple[BuildPlan, Launch, bytes]] = field(default_factory=list)
     """What was asked for, and its context."""
     tidied: int = 0
 
     async def build(
-        self, launch: Launch, build: BuildPlan, context: Callable[[], AsyncIterator[bytes]], *, wait_s: float
+        self, launch: Launch, build: BuildPlan, context: Callable[[], AsyncGenerator[bytes, None]], *, wait_s: float
     ) -> Building:
         self._answer("build", launch.name)
         self.built.append((build, launch, b"".join([piece async for piece in context()])))
-        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     async def tidy_builds(self) -> None:
         self._answer("tidy", "")

@@ -50,4 +50,6 @@ async def build_of(forge: LocalForge, at: At, name: JobName, job: Job, source: P
         own = platform_of_machine("linux", platform.machine())
         return pin_of_contents(contents, dockerfile=dockerfile, context=context, platform=own)
     except ConfigError as error:
-        raise error if error.file == dockerfile else at_build(error, at.config_text, name) from error
+        if error.file == dockerfile:
+            raise
+        raise at_build(error, at.config_text, name) from error

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from gpurun.domain.dockerfile_lines import args_in, lines_of, split_word
 from gpurun.domain.ids import BuiltImage, ImageRef
 
-_ARG_LINE = re.compile(r"^[ \t]*ARG[ \t]+(.+)$", re.IGNORECASE | re.MULTILINE)
-
+DOCKERFILE = ".gpurun.Dockerfile"
+"""Where the pinned one lies in the context. `.dockerignore` takes both out again before the first step."""
 MAX_DOCKERFILE_BYTES = 64 * 1024
 MAX_IGNORE_BYTES = 64 * 1024
 """Both stand in the row of a run."""
@@ -35,8 +35,9 @@ class BuildPin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildPlan:
-    """A build with nothing left that can move. `plan.build_inputs` computes `inputs_sha256` over exactly these fields,
-    but for the paths and for `ignore`, which the context's digest covers.
+    """A build with nothing left that can move. `plan.build.build_inputs` computes `inputs_sha256` over these fields.
+    Not over the paths, which decide nothing, not over `ignore`, which the context's digest covers, and not over
+    `images`, which stand in `text`.
     """
 
     inputs_sha256: str
@@ -64,10 +65,17 @@ class BuildPlan:
 
     @property
     def all_args(self) -> Mapping[str, str]:
-        """With those predefined ones for which it has an `ARG`."""
+        """With those predefined ones for which it has an `ARG` without a value."""
         predefined = predefined_args(self.platform)
-        asked = {name for line in _ARG_LINE.findall(self.text) for name in predefined if name in line.split()}
+        asked = {name for name in _args_without_value(self.text) if name in predefined}
         return {**{name: predefined[name] for name in sorted(asked)}, **dict(self.args)}
+
+
+def _args_without_value(dockerfile: str) -> Iterator[str]:
+    for line in lines_of(dockerfile):
+        word, rest = split_word(line.text)
+        if word == "ARG":
+            yield from (name for name, value in args_in(rest) if value is None)
 
 
 PREDEFINED_ARGS = ("TARGETPLATFORM", "TARGETOS", "TARGETARCH", "BUILDPLATFORM", "BUILDOS", "BUILDARCH")

@@ -16,12 +16,14 @@ GpurunError
   Transient              try again; `retry_after_s` when the other side said so
     ForgeUnavailable  HubUnavailable  RegistryUnavailable  ProviderUnavailable  SourceUnavailable  ServerUnavailable
       HubSilent RegistrySilent   nobody answered at all
+      BuildUnavailable (of the provider) in the middle of a build; carries its `output`
       ForgeLimited       the forge did nothing, and wants to be left alone for a while
       NoGit              (of the source) git is not installed; at a terminal it is the person's to mend
   Refused                permanent; an operator must act
     ForgeRefused         `status` tells 401, 403, 404, 410, 422, 451
       ForgeSuspended     the owner suspended the App; a person can lift that
     ProviderRefused      `kind`: capacity, quota, auth, invalid
+      BuildRefused       a build; carries its `output`
   CreateUnknown          the one create call may or may not have made an instance
   NotYetDestroyed        call again
   WrongOffset            a stream append at another offset than the stream's end; carries `next`
@@ -34,7 +36,10 @@ GpurunError
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from gpurun.domain.build import BuildOutput
 
 
 class GpurunError(Exception):
@@ -169,6 +174,14 @@ class ProviderUnavailable(Transient):
     """The provider timed out or answered 5xx to a call that is safe to repeat."""
 
 
+class BuildUnavailable(ProviderUnavailable):
+    """A build ended so. `output`: all that it said."""
+
+    def __init__(self, message: str, *, output: BuildOutput) -> None:
+        super().__init__(message)
+        self.output = output
+
+
 class ServerUnavailable(Transient):
     """A gpurun server, asked for a run's page, could not be reached, timed out, or answered 429, 502, 503 or 504."""
 
@@ -203,6 +216,16 @@ class ProviderRefused(Refused):
     def __init__(self, message: str, *, kind: Literal["capacity", "quota", "auth", "invalid"]) -> None:
         super().__init__(message)
         self.kind = kind
+
+
+class BuildRefused(ProviderRefused):
+    """A build ended so. `output`: all that it said."""
+
+    def __init__(
+        self, message: str, *, kind: Literal["capacity", "quota", "auth", "invalid"], output: BuildOutput
+    ) -> None:
+        super().__init__(message, kind=kind)
+        self.output = output
 
 
 class CreateUnknown(GpurunError):

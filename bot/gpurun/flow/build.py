@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
+
+from anyio import to_thread
 
 from gpurun.domain.build import (
     MAX_IGNORE_BYTES,
@@ -15,7 +18,7 @@ from gpurun.domain.build import (
     predefined_args,
 )
 from gpurun.domain.config import BuildKeys
-from gpurun.domain.errors import Bug, ConfigError, ProviderRefused
+from gpurun.domain.errors import Bug, BuildRefused, BuildUnavailable, ConfigError, ProviderRefused
 from gpurun.domain.offer import Launch, Preparation
 from gpurun.domain.plan import Plan
 from gpurun.domain.run import BUILDING, BUILT, Attempt, AttemptState, Run, source_commit
@@ -52,14 +55,17 @@ async def read_build(services: EngineServices, run: Run, keys: BuildKeys, *, pla
         )
         return pin_of_contents(contents, dockerfile=dockerfile, context=context, platform=platform)
     except ConfigError as error:
-        raise error if error.file == dockerfile else at_build(error, run.config_text, run.job) from error
+        if error.file == dockerfile:
+            raise
+        raise at_build(error, run.config_text, run.job) from error
 
 
-async def read_archive(archive: AsyncIterator[bytes], reader: ContextReader) -> Contents:
-    """All of it. Raises SourceUnavailable."""
-    async for piece in archive:
-        reader.feed(piece)
-    return reader.contents()
+async def read_archive(archive: AsyncGenerator[bytes, None], reader: ContextReader) -> Contents:
+    """All of it. Raises: SourceUnavailable; ConfigError, without its line, as `ContextReader.contents`."""
+    async with aclosing(archive) as pieces:
+        async for piece in pieces:
+            reader.feed(piece)
+    return await to_thread.run_sync(reader.contents)
 
 
 def pin_of_contents(contents: Contents, *, dockerfile: str, context: str, platform: str) -> BuildPin:
@@ -131,8 +137,14 @@ class ImageBuilds:
                 ),
                 timeout_s=CALL_TIMEOUT_S,
             )
+        except BuildRefused as refused:
+            await self._keep(attempt, refused.output)
+            return Rejected(refused.kind, str(refused))
         except ProviderRefused as refused:
             return Rejected(refused.kind, str(refused))
+        except BuildUnavailable as ended:
+            await self._keep(attempt, ended.output)
+            raise
         await self._keep(attempt, building.output)
         if building.failed:
             masker = await self._s.masker(attempt)
@@ -161,12 +173,13 @@ class ImageBuilds:
         self._kept[attempt.id] = _Kept(output.id, kept.n_bytes + len(new), output.over)
 
 
-async def tar_for_engine(build: BuildPlan, archive: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+async def tar_for_engine(build: BuildPlan, archive: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
     """The context, with the Dockerfile. Raises SourceUnavailable."""
     made = ContextTar(build)
-    async for piece in archive:
-        if kept := made.feed(piece):
-            yield kept
+    async with aclosing(archive) as pieces:
+        async for piece in pieces:
+            if kept := await to_thread.run_sync(made.feed, piece):
+                yield kept
     yield made.end()
 
 

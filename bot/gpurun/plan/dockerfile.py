@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NoReturn
 
 from gpurun.domain.build import MAX_DOCKERFILE_BYTES
+from gpurun.domain.dockerfile_lines import args_in, lines_of, split_word
 from gpurun.domain.errors import ConfigError, PinNotFound
 from gpurun.domain.ids import ImageRef, ImageTag
 from gpurun.domain.quantity import quoted
 
 SCRATCH = "scratch"
 """The image without anything in it."""
-SIMPLE = "docs/concepts/build.md says what a Dockerfile of a job may have."
 
 _WORDS = frozenset(
     {
@@ -31,12 +31,13 @@ _WORDS = frozenset(
 )
 _FLAGS = {"FROM": {"platform"}, "COPY": {"from", "chown"}, "ADD": {"chown"}}
 """That the builder knows, beside those of HEALTHCHECK."""
-_DIRECTIVE = re.compile(r"#[ \t]*([A-Za-z][A-Za-z0-9]*)[ \t]*=[ \t]*(.+?)[ \t]*$")
-_FLAG = re.compile(r"--([a-z][a-z-]*)(?:=(\S*))?(?:\s+|$)")
+_FLAG = re.compile(r"""--([a-z][a-z-]*)(?:=([^\s"'`\\\x7f-\U0010ffff]*))?(?:[ \t]+|$)""")
+"""Quotes and escapes in a flag are taken away by the builder; nobody needs them."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 _HEREDOC = re.compile(r"""(?:^|\s)\d*<<-?(['"]?)[A-Za-z_][A-Za-z0-9_]*\1(?=\s|$)""")
-_REMOTE = re.compile(r"(?:https?|ftp|git|ssh)://|git@|github\.com/", re.IGNORECASE)
+_NOT_A_PATH = re.compile(r"""://|[$"'`\\]|^git@|^github\.com/""", re.IGNORECASE)
+"""An address, or what the builder may make one of: it fills in variables, and takes quotes and escapes away."""
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::([-+])([^}]*))?\})", re.ASCII)
-_ARG = re.compile(r"""([A-Za-z_]\w*)(?:=("[^"]*"|'[^']*'|\S*))?""", re.ASCII)
 
 Image = ImageRef | ImageTag
 
@@ -156,8 +157,15 @@ class _Reader:
         self.syntax = 0
 
     def read(self, text: str) -> None:
-        for word, line, last in self._logical(text):
-            self._take(self._parsed(word, line, last))
+        self._require_printable(text)
+        for line in lines_of(text):
+            step = self._parsed(line.text, line.first, line.last)
+            if line.doubtful:
+                self._refuse(step, f"engines do not agree how to read {line.doubtful}", "Write the line without it.")
+            if not line.directive:
+                self._take(step)
+            elif line.directive == "syntax":
+                self.syntax = line.first
         if not self.stages:
             raise ConfigError("there is no `FROM`", file=self.file, hint="Write `FROM name:tag` in the first line.")
 
@@ -180,38 +188,23 @@ class _Reader:
         text = "\n".join(text.split("\n")[:last_line]) + "\n"
         return Dockerfile(self.file, text, tuple(self.steps[:end]), kept, self.syntax)
 
-    def _logical(self, text: str) -> Iterator[tuple[str, int, int]]:
-        """Instructions with their first and last line, continued lines joined."""
-        escape, may_direct = "\\", True
-        kept, first = "", 0
-        lines = text.split("\n")
-        for number, line in enumerate(lines, 1):
-            directive = _DIRECTIVE.match(line.strip()) if may_direct else None
-            if directive is not None and directive[1].lower() in {"escape", "syntax", "check"}:
-                escape = directive[2] if directive[1].lower() == "escape" else escape
-                self.syntax = number if directive[1].lower() == "syntax" else self.syntax
-                continue
-            may_direct = False
-            bare = line.lstrip()
-            if bare.startswith("#") or (not bare and (kept or not first)):
-                continue
-            first = first or number
-            goes_on = re.search(re.escape(escape) + r"[ \t]*$", line)
-            kept += line[: goes_on.start()] if goes_on else line
-            if not goes_on:
-                yield kept.strip(), first, number
-                kept, first = "", 0
-        if first:
-            yield kept.strip(), first, len(lines)
+    def _require_printable(self, text: str) -> None:
+        found = _CONTROL.search(text)
+        if found is not None:
+            raise ConfigError(
+                f"there is a control character, {found[0]!a}",
+                file=self.file,
+                line=text.count("\n", 0, found.start()) + 1,
+                hint="Delete it: engines do not agree how to read it.",
+            )
 
     def _parsed(self, text: str, line: int, last_line: int) -> Instruction:
-        word, _, rest = text.partition(" ") if "\t" not in text.split(" ", maxsplit=1)[0] else text.partition("\t")
-        rest = rest.lstrip()
+        word, rest = split_word(text)
         flags: dict[str, str] = {}
-        while word.upper() != "ONBUILD" and (match := _FLAG.match(rest)):
+        while word != "ONBUILD" and (match := _FLAG.match(rest)):
             flags[match[1]] = match[2] or ""
             rest = rest[match.end() :]
-        return Instruction(word.upper(), flags, rest, line, last_line)
+        return Instruction(word, flags, rest, line, last_line)
 
     def _take(self, step: Instruction) -> None:
         if step.word not in _WORDS:
@@ -229,6 +222,8 @@ class _Reader:
                 self._copy(step)
             case "ONBUILD":
                 inner = self._parsed(step.rest, step.line, step.last_line)
+                if inner.word not in _WORDS:
+                    self._refuse(step, f"{quoted(inner.word[:40])} is no instruction", "Write one behind `ONBUILD`.")
                 self._require_known(inner)
                 if inner.word in {"COPY", "ADD"}:
                     self._sources_are_here(inner)
@@ -236,6 +231,13 @@ class _Reader:
                     self._refuse(step, "`ONBUILD COPY --from` is not built here", "Write it without `ONBUILD`.")
 
     def _require_known(self, step: Instruction) -> None:
+        if step.rest.startswith("--"):
+            flag = step.rest.split()[0][:40]
+            self._refuse(
+                step,
+                f"`{step.word} {flag}` is no flag that can be read",
+                "Write flags as `--name=value`, without quotes.",
+            )
         if step.word in {"RUN", "COPY", "ADD"} and _HEREDOC.search(step.rest):
             self._refuse(
                 step,
@@ -273,7 +275,7 @@ class _Reader:
             )
 
     def _arg(self, step: Instruction) -> None:
-        for name, value in _ARG.findall(step.rest):
+        for name, value in args_in(step.rest):
             if name in self.args:
                 self.values[name] = self.args[name]
             elif value:
@@ -295,12 +297,12 @@ class _Reader:
         if step.word != "ADD":
             return
         for source in _sources(step.rest):
-            if _REMOTE.match(source) or source.startswith("$"):
+            if _NOT_A_PATH.search(source):
                 self._refuse(
                     step,
                     f"`ADD {source[:60]}` may bring in what nobody pinned",
-                    "Put the file into the repository; or fetch it in `RUN` and compare it: "
-                    "`echo '<sha256>  <file>' | sha256sum -c`.",
+                    "Put the file into the repository and write its path, without variables, quotes and escapes; or "
+                    "fetch it in `RUN` and compare it: `echo '<sha256>  <file>' | sha256sum -c`.",
                 )
 
     def _image(self, written: str, step: Instruction) -> Image:

@@ -73,7 +73,7 @@ class Git(Protocol):
 
     def archive(
         self, repo: RepoName, sha: CommitSha, *, submodules: Sequence[Submodule] = (), lfs: bool = False
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """A tar stream of the tree, with the commit id in its global pax header. Needs `fetch` before.
 
         With submodules in their places, and with `lfs` the content of LFS files. Later members replace earlier ones.

@@ -5,7 +5,7 @@ Semantics live here. A provider never retries create, never waits for an end, an
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 from gpurun.domain.build import Building, BuildPlan
@@ -86,7 +86,7 @@ class Builds(Protocol):
     """Power: it makes images out of Dockerfiles, where the job will run."""
 
     async def build(
-        self, launch: Launch, build: BuildPlan, context: Callable[[], AsyncIterator[bytes]], *, wait_s: float
+        self, launch: Launch, build: BuildPlan, context: Callable[[], AsyncGenerator[bytes, None]], *, wait_s: float
     ) -> Building:
         """`build.image` is there, or how far it is after `wait_s`. Idempotent: an image that is there is not built
         again, a build that goes on is shared, and one that nobody asks for any more is ended.
@@ -95,7 +95,8 @@ class Builds(Protocol):
         and no login is in the build: `launch.login` is for pulling the images that it names.
 
         A process that dies in between ends its build, and loses nothing but time.
-        Raises: ProviderRefused (an image that it names is not there, no access, no room), ProviderUnavailable.
+        Raises: ProviderRefused (an image that it names is not there, no access, no room), ProviderUnavailable; once a
+        build began BuildRefused and BuildUnavailable, with all that it said.
         """
         ...
 

@@ -11,15 +11,18 @@ from pydantic import SecretStr
 
 from gpurun.adapters.secrets import MemorySecrets
 from gpurun.adapters.vault import GivenVault
-from gpurun.domain.build import Building, BuildOutput
+from gpurun.domain.build import Building, BuildOutput, BuildPlan
+from gpurun.domain.errors import BuildRefused, BuildUnavailable
 from gpurun.domain.ids import ImageRef, ImageTag
 from gpurun.domain.lock import ImagePin, Lock, LockedImage
 from gpurun.domain.run import BUILDING, BUILT, AttemptState, Verdict
 from gpurun.domain.stream import StreamName
-from gpurun.flow.build import AGAIN
+from gpurun.flow.build import AGAIN, read_archive, tar_for_engine
 from gpurun.flow.facts import Links, gather
 from gpurun.flow.keep_builds import tidy_builds, tidy_builds_for_ever
 from gpurun.http.log_view import read_piece
+from gpurun.plan import dockerignore
+from gpurun.plan.context import ContextReader
 from gpurun.plan.lock import write_lock
 from gpurun.report.comment import render_comment
 from gpurun.report.terminal import render_terminal
@@ -214,6 +217,54 @@ async def test_what_cannot_be_built_is_refused_before_anything_is_rented(world, 
     assert told in run.detail
     if "`build" in run.detail or "leads out" in run.detail:
         assert run.error_line == 4
+
+
+@pytest.mark.parametrize("kind", ["capacity", None])
+async def test_the_last_words_of_a_build_that_ended_without_an_answer_are_in_the_log(world, kind):
+    last = BuildOutput(id="1", said=b"one\nno space left\n", took_s=1.0)
+    error = BuildRefused("full", kind=kind, output=last) if kind else BuildUnavailable("gone", output=last)
+    world.cloud.answers = [going_on("one\n"), error, ready("again\n", id="2")]
+    await world.start(config_text=CONFIG)
+    await world.run_until_over()
+    run = await world.expect(Verdict.PASSED)
+    ids = [one.id for one in await world.the_attempts()]
+    logs = await world.store.read(lambda tx: [tx.read_log(one, offset=0, max_bytes=10_000) for one in ids])
+    first = b"one\nno space left\n"
+    assert sorted(logs) == sorted([first, b"again\n"] if kind else [first + AGAIN + b"again\n"])
+    assert run.attempts == len(logs)
+
+
+async def test_a_dockerignore_that_takes_too_long_is_refused_at_the_jobs_build(world, monkeypatch):
+    monkeypatch.setattr(dockerignore, "MAX_WORK", 100)
+    world.git.archives = {SHA: commit(**{".dockerignore": "*.md\n"})}
+    await world.start(config_text=CONFIG)
+    await world.run_until_over()
+    run = await world.expect(Verdict.REFUSED)
+    assert "`.dockerignore` has too many patterns for so many paths" in run.detail
+    assert run.error_line == 4
+
+
+async def test_an_archive_that_breaks_off_or_is_not_wanted_any_more_is_closed():
+    closed: list[str] = []
+
+    async def pieces(name: str):
+        try:
+            yield commit()
+            yield b"x" * 512
+        finally:
+            closed.append(name)
+
+    with pytest.raises(ValueError, match="invalid literal"):
+        await read_archive(pieces("read"), ContextReader(dockerfile="Dockerfile", context=""))
+    assert closed == ["read"]
+    made = tar_for_engine(build_plan(), pieces("sent"))
+    assert await anext(made)
+    await made.aclose()
+    assert closed == ["read", "sent"]
+
+
+def build_plan() -> BuildPlan:
+    return BuildPlan(inputs_sha256="5" * 64, dockerfile="Dockerfile", context="", text=TEXT, context_sha256="6" * 64)
 
 
 async def test_the_lock_pins_what_the_dockerfile_names_and_the_policy_allows_it(world):

@@ -13,9 +13,11 @@ from docker.utils.build import PatternMatcher
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpurun.domain.build import BuildPlan
+from gpurun.domain.build import DOCKERFILE, BuildPlan
+from gpurun.domain.errors import ConfigError
+from gpurun.plan import dockerignore
 from gpurun.plan.build import build_inputs
-from gpurun.plan.context import DOCKERFILE, Contents, ContextReader, ContextTar
+from gpurun.plan.context import Contents, ContextReader, ContextTar
 from gpurun.plan.dockerignore import Ignored
 
 File = tuple[str, bytes]
@@ -203,6 +205,14 @@ def test_every_input_is_in_the_identity(other):
         ("a\\*b", ["a*b"], ["axb"]),
         ("./a/../b", ["b"], ["a"]),
         ("**/x/**", ["x/y", "a/x/b/c"], ["y"]),
+        ("?\n**/?", ["a", "b/c"], ["aa", "b.c"]),
+        ("a**/b", ["a/b", "ax/b", "ax/y/b"], ["axb/c", "b"]),
+        ("**a", ["a", "xa", "x/ya"], ["ab"]),
+        ("***/a", ["x/a", "x/y/a"], ["a"]),
+        ("a[\\]-]b", ["a]b", "a-b"], ["ab"]),
+        ("[b-a]\n[]\n[^]", [], ["a", "b", "[]"]),
+        ("[a-c-]", ["b", "-"], ["d"]),
+        ("[^a]b", ["cb", "c/b/d"][:1], ["ab"]),
         ("[", ["["], ["a"]),
         ("", [], ["a"]),
     ],
@@ -210,6 +220,22 @@ def test_every_input_is_in_the_identity(other):
 def test_dockerignore(text, out, left):
     ignored = Ignored(text)
     assert [path for path in (*out, *left) if ignored(path)] == out
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "pattern", ["a*" * 30_000 + "b", "**/" * 20_000 + "b", "**/a*a*a*a*a*b\n" * 4_000, "[a]" * 21_000]
+)
+def test_no_pattern_makes_it_try_again(pattern):
+    ignored = Ignored(pattern)
+    assert not any(ignored("a" * 250 + f"/{number}/" + "a" * 250) for number in range(20))
+
+
+def test_many_patterns_for_many_paths_are_refused_before_they_take_long(monkeypatch):
+    monkeypatch.setattr(dockerignore, "MAX_WORK", 100_000)
+    data = archive((".dockerignore", b"*.md\n" * 100), *((f"folder/{number}", b"") for number in range(500)))
+    with pytest.raises(ConfigError, match=r"`\.dockerignore` has too many patterns for so many paths"):
+        contents(data)
 
 
 @given(

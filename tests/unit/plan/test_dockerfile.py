@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -111,6 +113,37 @@ def test_a_target_ends_the_file_and_what_comes_behind_is_not_pinned():
         ("FROM busybox\nADD --checksum=sha256:1 https://e.org/x /\n", 2, "`ADD --checksum` needs BuildKit"),
         ("FROM busybox\nONBUILD COPY --from=python:3 a /\n", 2, "`ONBUILD COPY --from` is not built here"),
         ("FROM busybox\nONBUILD ADD https://e.org/x /\n", 2, "`ADD https://e.org/x` may bring"),
+        ('FROM busybox\nADD "https://e.org/x" /\n', 2, '`ADD "https://e.org/x"` may bring'),
+        ("FROM busybox\nENV S=tps\nADD ht$S://e.org/x /\n", 3, "`ADD ht$S://e.org/x` may bring"),
+        ("FROM busybox\nADD a${S} /\n", 2, "`ADD a${S}` may bring"),
+        ("FROM busybox\nADD \\https://e.org/x /\n", 2, "`ADD \\https://e.org/x` may bring"),
+        ("FROM busybox\nADD ht\\tps:\\//e.org/x /\n", 2, "`ADD ht\\tps:\\//e.org/x` may bring"),
+        ('FROM busybox\nADD ["https:\\/\\/e.org/x", "/"]\n', 2, "`ADD https://e.org/x` may bring"),
+        ('FROM busybox\nADD ["\\"https://e.org/x\\"", "/"]\n', 2, '`ADD "https://e.org/x"` may bring'),
+        ('FROM busybox\nADD ["https://e.org/x", "/"] ignored\n', 2, '`ADD ["https://e.org/x",` may bring'),
+        ("# escape=`\nFROM busybox\nADD ht`tps://e.org/x /\n", 3, "`ADD ht`tps://e.org/x` may bring"),
+        ("FROM busybox\nONBUILD ADD 'https://e.org/x' /\n", 2, "`ADD 'https://e.org/x'` may bring"),
+        ('FROM busybox\nCOPY --"from"=x a /\n', 2, '`COPY --"from"=x` is no flag that can be read'),
+        ("FROM busybox\nCOPY --fr\\om=x a /\n", 2, "`COPY --fr\\om=x` is no flag"),
+        ("FROM busybox\nCOPY --from='x' a /\n", 2, "`COPY --from='x'` is no flag"),
+        ("FROM busybox\nCOPY --from=x\\  a /\n", 2, "`COPY --from=x\\` is no flag"),
+        ("FROM busybox\nCOPY --chown=1 -- --from=x a /\n", 2, "`COPY --` is no flag"),
+        ("FROM busybox\nCOPY --FROM=x a /\n", 2, "`COPY --FROM=x` is no flag"),
+        ("FROM busybox\nCOPY --from=xà a /\n", 2, "`COPY --from=xà` is no flag"),
+        ('FROM busybox\nONBUILD COPY --"from"=x a /\n', 2, '`COPY --"from"=x` is no flag'),
+        ("FROM busybox\nONBUILD --x COPY --from=x a /\n", 2, "`ONBUILD --x` is no flag"),
+        ("FROM busybox\nONBUILD FOO x\n", 2, "'FOO' is no instruction"),
+        (
+            "FROM busybox\nRUN a \\\\\nADD https://e.org/x /\n",
+            2,
+            "engines do not agree how to read a line that ends with",
+        ),
+        ("FROM busybox\nRUN a \\\\ \t\nRUN b\n", 2, "engines do not agree how to read a line that ends with"),
+        ("# syntax=x\n# escape=`\nFROM busybox\n", 2, "engines do not agree how to read `# escape=`"),
+        ("# x\n# escape=`\nFROM busybox\n", 2, "engines do not agree how to read `# escape=`"),
+        ("# escape=`x\nFROM busybox\n", 1, "engines do not agree how to read `# escape=`"),
+        ("FROM busybox\nRUN a \\\n\x1c# b\nADD https://e.org/x /\n", 3, "there is a control character, '\\x1c'"),
+        ("FROM busybox\nRUN a \\\r\r\nADD https://e.org/x /\n", 2, "there is a control character, '\\r'"),
         ("FROM --platform=linux/arm64 busybox\n", 1, "`FROM --platform=linux/arm64` is not the machine's own platform"),
         (b"FROM busybox\n# \xff\n", 2, "the Dockerfile is not UTF-8"),
         ("FROM busybox\n" + "RUN a\n" * 20_000, 1, "the Dockerfile has more than the 64 KiB"),
@@ -148,3 +181,37 @@ def test_predefined_arguments_are_given_where_they_are_asked_for():
     )  # fmt: skip
     assert plan.all_args == {"TARGETARCH": "arm64", "X": "1"}
     assert predefined_args("") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "given"),
+    [
+        ("ARG A \\\n TARGETARCH\n", {"TARGETARCH": "amd64"}),
+        ("arg\tA=1 TARGETOS\n", {"TARGETOS": "linux"}),
+        ("ARG A='x TARGETARCH'\n", {}),
+        ("RUN echo \\\n  ARG TARGETARCH\n", {}),
+        ("# \\\nARG TARGETARCH\n", {"TARGETARCH": "amd64"}),
+        ("ARG TARGETARCH=x\n", {}),
+        ("ARG X-TARGETARCH\n", {}),
+    ],
+)
+def test_an_arg_is_read_as_the_rest_of_the_file(text, given):
+    plan = BuildPlan(
+        inputs_sha256="", dockerfile="", context="", context_sha256="", platform="linux/amd64", text=f"FROM a\n{text}"
+    )
+    assert plan.all_args == given
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize(
+    "line", ["#escape=a" + " " * 60_000 + "b", "ARG " + "'\"" * 30_000, "RUN " + "\\ " * 30_000 + "x"]
+)
+def test_a_long_line_takes_no_longer_than_many_short_ones(line):
+    with contextlib.suppress(ConfigError):
+        read(f"FROM busybox\n{line}\n")
+        read(f"{line}\nFROM busybox\n")
+
+
+def test_a_quoted_default_and_one_with_other_names_around_it_are_values():
+    assert read("ARG A=1 B='3.12' C\nFROM python:$B\n").images == ("python:3.12",)
+    assert "needs a value for Y" in refusal("ARG X-Y=3.12\nFROM python:$Y\n")[1]

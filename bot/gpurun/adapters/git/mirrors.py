@@ -162,7 +162,7 @@ class GitMirrors:
 
     async def archive(
         self, repo: RepoName, sha: CommitSha, *, submodules: Sequence[Submodule] = (), lfs: bool = False
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """Pieces of at most 256 KiB. Raises SourceUnavailable, also in the middle, when git fails or falls silent."""
         whole = self._archived(repo, sha) if not (submodules or lfs) else self._composed(repo, sha, submodules, lfs=lfs)
         n_bytes = 0

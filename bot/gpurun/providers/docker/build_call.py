@@ -11,18 +11,16 @@ import contextlib
 import http.client
 import json
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 from urllib.parse import urlencode
 
-from gpurun.domain.build import BuildPlan
+from gpurun.domain.build import DOCKERFILE, BuildPlan
 from gpurun.providers.docker.container import Limits
 
 CPU_PERIOD_US = 100_000
 MAX_LINE_BYTES = 4 * 1024 * 1024
-DOCKERFILE = ".gpurun.Dockerfile"
-"""Where `ports.provider.Builds` has it in the context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +37,8 @@ class BuildCall:
     def __init__(self, socket_path: str, api_version: str) -> None:
         self._connection = _OverSocket(socket_path)
         self._version = api_version
-        self._stopped = False
 
-    def events(self, query: Mapping[str, str], context: IO[bytes]) -> Iterator[Mapping[str, Any]]:
+    def events(self, query: Mapping[str, str], context: IO[bytes]) -> Generator[Mapping[str, Any], None, None]:
         """As they come. Raises: NotBuilt, OSError and http.client.HTTPException when the connection ends."""
         path = f"/v{self._version}/build?{urlencode(query)}"
         headers = {"Content-Type": "application/x-tar", "Transfer-Encoding": "chunked"}
@@ -59,7 +56,6 @@ class BuildCall:
 
     def stop(self) -> None:
         """The engine ends the build when nobody listens any more."""
-        self._stopped = True
         at = self._connection.sock
         if at is not None:
             with contextlib.suppress(OSError):

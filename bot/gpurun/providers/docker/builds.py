@@ -1,31 +1,39 @@
-"""Builds of images, each in threads of its own and shared by every attempt that waits for the same inputs."""
+"""Builds of images, each in threads of its own and shared by every attempt that would build it in the same way."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import http.client
-import re
 import secrets
-import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from gpurun.domain.build import Building, BuildOutput, BuildPlan
-from gpurun.domain.errors import Bug, GpurunError, ProviderRefused, ProviderUnavailable
+from gpurun.domain.errors import (
+    Bug,
+    BuildRefused,
+    BuildUnavailable,
+    GpurunError,
+    ProviderRefused,
+    ProviderUnavailable,
+    Transient,
+)
+from gpurun.domain.image import RegistryLogin
 from gpurun.domain.offer import Launch
 from gpurun.domain.plan import Resources
 from gpurun.providers.docker.build_call import BuildCall, NotBuilt, query_of
+from gpurun.providers.docker.build_folder import is_ours, nameless_file, open_lock, own_trouble
+from gpurun.providers.docker.build_talk import BuildTalk, Failed, refused
 from gpurun.providers.docker.built_image import LABEL_INPUTS, forget_ready, is_built, keep_part, sweep, use
 from gpurun.providers.docker.container import Limits, about
 from gpurun.providers.docker.disk import Space
 from gpurun.providers.docker.engine import Engine, translated, vendor_errors
-from gpurun.providers.docker.pull import Progress, pull_image, pull_refusal
+from gpurun.providers.docker.pull import SILENCE_S, Progress, pull_image, pull_refusal
 from gpurun.providers.docker.ready_image import is_there
 
 if TYPE_CHECKING:
@@ -38,13 +46,6 @@ ABANDONED_S = 30.0
 KEPT_S = 600.0
 """How long an answer is there for those who waited for it."""
 WATCH_S = 0.5
-MAX_OUTPUT_BYTES = 4 * 1024 * 1024
-TOO_MUCH = b"\n::gpurun:: the build says more than is kept; what follows is not shown\n"
-
-_STEP = re.compile(r"Step (\d{1,4})/(\d{1,4}) : ")
-_LAYER = re.compile(r" ---> ([0-9a-f]{12})\n")
-_HOST_FAULTS = ("no space left on device", "cannot allocate memory", "input/output error")
-_KILLED = 137
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,10 @@ class BuildHost:
     """For contexts on their way, and for locks between processes. None: a temporary one, and no locks."""
 
 
+_Key = tuple[str, RegistryLogin | None, Resources]
+"""Inputs, who pulls and what a step may use: nobody shares the refusal of another one's login, or its memory."""
+
+
 class DockerBuilds:
     """One per provider."""
 
@@ -68,28 +73,33 @@ class DockerBuilds:
         self._engine = engine
         self._monotonic = monotonic
         self._host = host
-        self._builds: dict[str, _Build] = {}
-        """By inputs: those that go on, and those whose answer somebody may still ask for."""
+        self._builds: dict[_Key, _Build] = {}
+        """Those that go on, and those whose answer somebody may still ask for."""
 
     async def build(
-        self, launch: Launch, plan: BuildPlan, context: Callable[[], AsyncIterator[bytes]], *, wait_s: float
+        self, launch: Launch, plan: BuildPlan, context: Callable[[], AsyncGenerator[bytes, None]], *, wait_s: float
     ) -> Building:
         """As `ports.provider.Builds`."""
         self._forget_old()
-        build = self._builds.get(plan.inputs_sha256)
-        if build is None or not build.answers(launch.attempt_id):
-            if await self._engine.safe(lambda api: self._is_there(api, plan), to="look for the image"):
-                return _cached(plan)
-            build = self._builds.get(plan.inputs_sha256)
+        key = plan.inputs_sha256, launch.login, launch.needs
+        before = self._builds.get(key)
+        if before is None or before.is_ready or not before.answers(launch.attempt_id):
+            there = await self._engine.safe(lambda api: self._is_there(api, plan), to="look for the image")
+            if before is not None and before.is_ready and not there:
+                self._forget(key, before)  # somebody removed it since
+            build = self._builds.get(key)
             if build is None or not build.answers(launch.attempt_id):  # nobody else began it meanwhile
-                build = _Build(self._engine, launch, plan, context, self._monotonic, self._host)
-                self._builds[plan.inputs_sha256] = build
+                if there:
+                    return _cached(plan)
+                build = self._builds[key] = _Build(self._engine, launch, plan, context, self._monotonic, self._host)
                 build.start()
+        else:
+            build = before
         return await build.ask(launch.attempt_id, wait_s)
 
     async def tidy(self) -> None:
         """Raises: ProviderUnavailable, ProviderRefused."""
-        busy = {inputs for inputs, build in self._builds.items() if not build.is_over}
+        busy = {key[0] for key, build in self._builds.items() if not build.is_over}
         await self._engine.safe(lambda api: sweep(api, spare=busy), to="remove old images")
 
     def close(self) -> None:
@@ -103,10 +113,14 @@ class DockerBuilds:
             use(api, plan.image)
         return there
 
+    def _forget(self, key: _Key, build: _Build) -> None:
+        if self._builds.get(key) is build:
+            del self._builds[key]
+
     def _forget_old(self) -> None:
-        for inputs, build in list(self._builds.items()):
+        for key, build in list(self._builds.items()):
             if build.is_over and self._monotonic() - build.asked_at > KEPT_S:
-                del self._builds[inputs]
+                self._forget(key, build)
 
 
 def _cached(plan: BuildPlan) -> Building:
@@ -119,16 +133,8 @@ def _short(plan: BuildPlan) -> str:
     return f"{plan.image.partition(':')[0]}:{plan.inputs_sha256[:12]}…"
 
 
-@dataclass(frozen=True, slots=True)
-class _Failed:
-    """The Dockerfile cannot be built."""
-
-    said: str
-    step: int
-
-
 class _Ended(Exception):
-    """Not by the engine: the reason is in `_Build._why`."""
+    """Not by the engine: there is an outcome already."""
 
 
 class _Build:
@@ -139,7 +145,7 @@ class _Build:
         engine: Engine,
         launch: Launch,
         plan: BuildPlan,
-        context: Callable[[], AsyncIterator[bytes]],
+        context: Callable[[], AsyncGenerator[bytes, None]],
         monotonic: Callable[[], float],
         host: BuildHost,
     ) -> None:
@@ -153,22 +159,25 @@ class _Build:
         self._id = secrets.token_hex(8)
         self._loop = asyncio.get_running_loop()
         self._attempts: set[str] = set()
-        self._outcome: Future[_Failed | GpurunError | None] = Future()
-        self._output = bytearray()
-        self._message = "building image"
+        self._outcome: Future[Failed | GpurunError | None] = Future()
+        self._talk = BuildTalk()
         self._began_at: float | None = None
         self._took_s: float | None = None
-        self._step = 0
-        self._layer = ""
-        self._parts: list[str] = []
         self._call: BuildCall | None = None
-        self._why: _Failed | GpurunError | None = None
+        self._heard_at: float | None = None
+        """When the engine last said something of a pull; None while nothing is pulled."""
+        self._ending = threading.Lock()
         self._end = threading.Event()
 
     @property
     def is_over(self) -> bool:
         """It has an outcome."""
         return self._outcome.done()
+
+    @property
+    def is_ready(self) -> bool:
+        """The image was there at its end."""
+        return self.is_over and self._outcome.result() is None
 
     def answers(self, attempt_id: str) -> bool:
         """It goes on, or this attempt waited for it."""
@@ -181,7 +190,7 @@ class _Build:
         threading.Thread(target=self._watch, name="gpurun-docker-build-watch", daemon=True).start()
 
     async def ask(self, attempt_id: str, wait_s: float) -> Building:
-        """How far it is after `wait_s`. Raises: ProviderRefused, ProviderUnavailable."""
+        """How far it is after `wait_s`. Raises: BuildRefused, BuildUnavailable."""
         self._attempts.add(attempt_id)
         self.asked_at = self._monotonic()
         waiter = asyncio.wrap_future(self._outcome)
@@ -191,17 +200,17 @@ class _Build:
             waiter.cancel()  # of this waiter only: a running Future refuses to be cancelled
         self.asked_at = self._monotonic()
         over = self.is_over
-        output = BuildOutput(id=self._id, said=bytes(self._output), over=over, took_s=self._lasted())
+        output = BuildOutput(id=self._id, said=self._talk.output(), over=over, took_s=self._lasted())
         if not over:
-            return Building(message=self._message, output=output)
+            return Building(message=self._talk.message, output=output)
         match self._outcome.result():
             case None:
                 return Building(ready=True, message="image built", output=output)
-            case _Failed(said, step):
+            case Failed(said, step):
                 return Building(failed=said, step=step, output=output)
             case error:
                 self._attempts.discard(attempt_id)  # the next question begins anew
-                raise error
+                raise _with_output(error, output)
 
     def stop(self, why: str) -> None:
         """For all who wait."""
@@ -216,15 +225,20 @@ class _Build:
 
     def _watch(self) -> None:
         while not self._end.wait(WATCH_S):
-            lasted = self._lasted()
+            heard_at = self._heard_at
+            if heard_at is not None and self._monotonic() - heard_at > SILENCE_S:
+                said = f"Docker pulls for {self._plan.dockerfile} and said nothing for {SILENCE_S:.0f} s."
+                self._give_up(ProviderUnavailable(said))
+            lasted = self._lasted() if self._took_s is None else None
             if lasted is not None and lasted > LIMIT_S:
                 self._give_up(
-                    _Failed(f"it took longer than the {LIMIT_S / 60:.0f} minutes that a build has", self._step)
+                    Failed(f"it took longer than the {LIMIT_S / 60:.0f} minutes that a build has", self._talk.step)
                 )
             if self._monotonic() - self.asked_at > ABANDONED_S:
                 self.stop("nobody waits for it any more")
-            with contextlib.suppress(GpurunError, *vendor_errors()):
-                self._require_room(self._engine.client())
+            if self._took_s is None:
+                with contextlib.suppress(GpurunError, *vendor_errors()):
+                    self._require_room(self._engine.client())
 
     def _require_room(self, api: APIClient) -> None:
         disk = self._host.space(api)
@@ -232,36 +246,47 @@ class _Build:
             left = f"{about(disk.free_mib)} are left on the disk, and {about(self._host.min_free_mib)} must stay free"
             self._give_up(ProviderRefused(f"The build was ended: {left}.", kind="capacity"))
 
-    def _give_up(self, why: _Failed | GpurunError) -> None:
-        self._why = self._why or why
+    def _give_up(self, why: Failed | GpurunError) -> None:
+        """The outcome, at once: a thread that waits for a silent registry cannot be interrupted, and goes on to wait
+        for nobody. The engine ends a build that nobody listens to.
+        """
+        self._finish(why)
         call = self._call
         if call is not None:
             call.stop()
 
+    def _finish(self, outcome: Failed | GpurunError | None) -> None:
+        """The first outcome stays."""
+        with self._ending:
+            if not self.is_over:
+                self._talk.close()
+                self._took_s = self._lasted()
+                self._outcome.set_result(outcome)
+        self._end.set()
+
     # the building thread
 
     def _run(self) -> None:
-        outcome: _Failed | GpurunError | None = Bug("the building thread died")
+        outcome: Failed | GpurunError | None = Bug("the building thread died")
         try:
             outcome = self._built()
         except _Ended:
-            outcome = self._why
+            return
         except GpurunError as error:
             outcome = error
         except _connection_errors() as exc:
-            outcome = self._why or translated(exc, to=f"build {self._plan.dockerfile}")
+            outcome = translated(exc, to=f"build {self._plan.dockerfile}")
         finally:
-            self._took_s = self._lasted()
-            self._end.set()
-            self._outcome.set_result(outcome)
+            self._finish(outcome)
 
-    def _built(self) -> _Failed | GpurunError | None:
+    def _built(self) -> Failed | GpurunError | None:
         """A numbered story: 1 what it is made of, 2 alone, 3 the build, 4 its name and its leftovers."""
         api = self._engine.client()
         self._pull(api)
         with self._alone():
-            if is_built(api, self._plan.image):  # by another process
-                self._say(f"::gpurun:: another process built {_short(self._plan)}\n".encode())
+            self._go_on()
+            if is_built(api, self._plan.image):  # in the meantime
+                self._talk.say(f"::gpurun:: {_short(self._plan)} was built for another job\n".encode())
                 use(api, self._plan.image)
                 return None
             self._host.ready(api)
@@ -272,7 +297,6 @@ class _Build:
                 failed = ProviderUnavailable("Docker ended the build and has no image of it.")
             if failed is None:
                 forget_ready(api, self._plan.image)
-                sweep(api, spare={self._plan.inputs_sha256})
             return failed
 
     def _pull(self, api: APIClient) -> None:
@@ -283,128 +307,93 @@ class _Build:
 
             def take(event: Mapping[str, Any], progress: Progress = progress) -> None:
                 self._go_on()
+                self._heard_at = self._monotonic()
                 progress.take(event)
-                self._message = progress.so_far().message
+                self._talk.message = progress.so_far().message
 
             if not is_there(api, image.without_tag):
                 login = self._launch.login
                 login = login if login is not None and login.is_for(image) else None
+                self._heard_at = self._monotonic()
                 try:
                     pull_image(api, image.without_tag, login, take)
                 except docker.errors.APIError as exc:
                     raise pull_refusal(str(exc.explanation or exc), str(image)) from exc
-        self._message = "building image"
+                finally:
+                    self._heard_at = None
+        self._talk.message = "building image"
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Of all processes that share the folder. The lock ends with the process; there are 256 of them, for ever."""
+        """Of all builds with these inputs whose processes share the folder."""
         folder = self._host.folder
         if folder is None:
             yield
             return
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with (folder / f"{self._plan.inputs_sha256[:2]}.lock").open("wb") as file:
-            while True:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    self._message = "building image, by another process"
-                    self._go_on()
-                    self._end.wait(WATCH_S)
-            self._message = "building image"
+        with contextlib.closing(open_lock(folder, self._plan.inputs_sha256)) as lock:
+            while not is_ours(lock):
+                self._talk.message = "building image, for another job"
+                self._go_on()
+                self._end.wait(WATCH_S)
+            self._talk.message = "building image"
             yield
 
     @contextlib.contextmanager
     def _context_file(self) -> Iterator[IO[bytes]]:
         """The whole tar, in a file that has no name."""
-        with tempfile.TemporaryFile(dir=self._host.folder) as file:
+        with nameless_file(self._host.folder) as file:
             asyncio.run_coroutine_threadsafe(self._write_context(file), self._loop).result()
-            file.seek(0)
+            with own_trouble(self._host.folder):
+                file.seek(0)
             yield file
 
     async def _write_context(self, file: IO[bytes]) -> None:
-        async for piece in self._context():
-            self._go_on()
-            await asyncio.to_thread(file.write, piece)
+        async with contextlib.aclosing(self._context()) as pieces:
+            async for piece in pieces:
+                self._go_on()
+                with own_trouble(self._host.folder):
+                    await asyncio.to_thread(file.write, piece)
 
-    def _send(self, api: APIClient, context: IO[bytes]) -> _Failed | GpurunError | None:
+    def _send(self, api: APIClient, context: IO[bytes]) -> Failed | GpurunError | None:
         labels = {LABEL_INPUTS: self._plan.inputs_sha256}  # each is a step of the build
         limits = self._host.limits(api, self._launch.needs)
         query = query_of(self._plan, limits=limits, network=self._host.network, labels=labels)
         self._call = BuildCall(self._engine.socket_path, str(api.api_version))
+        self._go_on()  # who ended it before this had nothing to stop
         self._began_at = self._monotonic()
-        failed: _Failed | GpurunError | None = None
+        failed: Failed | GpurunError | None = None
         try:
-            for event in self._call.events(query, context):
-                self._go_on()
-                failed = failed or self._take(event, limits)
+            with contextlib.closing(self._call.events(query, context)) as events:
+                for event in events:
+                    self._go_on()
+                    failed = failed or self._talk.take(event, limits)
         except NotBuilt as answer:
-            return _refused(answer)
-        except (http.client.HTTPException, OSError):
-            if self._why is not None:
-                raise _Ended from None
-            raise
+            return refused(answer)
         self._go_on()
+        self._took_s = self._lasted()  # no limit ends what is built and only cleared up behind
         return failed
 
     def _go_on(self) -> None:
-        """Raises _Ended when somebody said so."""
-        if self._why is not None:
+        """Raises _Ended when there is an outcome."""
+        if self.is_over:
             raise _Ended
 
-    def _take(self, event: Mapping[str, Any], limits: Limits) -> _Failed | GpurunError | None:
-        said = event.get("stream")
-        if isinstance(said, str):
-            self._hear(said)
-            return None
-        layer = (event.get("aux") or {}).get("ID") if isinstance(event.get("aux"), dict) else None
-        if isinstance(layer, str):
-            self._parts.append(layer)
-        detail = event.get("errorDetail") or {}
-        error = str(detail.get("message") or event.get("error") or "")
-        if not error:
-            return None
-        self._say(f"{error}\n".encode())
-        return _why_failed(error, detail.get("code"), self._step, limits)
-
-    def _hear(self, said: str) -> None:
-        step = _STEP.match(said)
-        if step is not None and int(step[1]) == self._step + 1:
-            self._step = int(step[1])
-            self._message = f"building image, step {step[1]}/{step[2]}"
-        layer = _LAYER.fullmatch(said)
-        self._layer = layer[1] if layer is not None else self._layer
-        self._say(said.encode("utf-8", "replace"))
-
-    def _say(self, said: bytes) -> None:
-        room = MAX_OUTPUT_BYTES - len(self._output)
-        if room > 0:
-            self._output += said if len(said) <= room else said[:room] + TOO_MUCH
-
     def _name_parts(self, api: APIClient, *, failed: bool) -> None:
-        """The stages before the last one; of a build that failed how far it came."""
-        parts = [*self._parts, *([self._layer] if self._layer else [])] if failed else self._parts[:-1]
-        for number, layer in enumerate(parts):
+        for number, layer in enumerate(self._talk.unnamed_layers(failed=failed)):
             keep_part(api, layer, self._plan.image, str(number))
+
+
+def _with_output(error: GpurunError, output: BuildOutput) -> GpurunError:
+    match error:
+        case ProviderRefused():
+            told: GpurunError = BuildRefused(str(error), kind=error.kind, output=output)
+        case Transient():
+            told = BuildUnavailable(str(error), output=output)
+        case _:
+            return error
+    told.__cause__ = error
+    return told
 
 
 def _connection_errors() -> tuple[type[Exception], ...]:
     return (http.client.HTTPException, *vendor_errors())
-
-
-def _refused(answer: NotBuilt) -> _Failed | GpurunError:
-    said = " ".join(answer.said.split())[:300]
-    if 400 <= answer.status < 500:
-        return _Failed(said, 0)
-    return ProviderUnavailable(f"Docker could not build: {said}")
-
-
-def _why_failed(error: str, code: object, step: int, limits: Limits) -> _Failed | GpurunError:
-    said = " ".join(error.split())[:300]
-    if code is None and any(sign in error.lower() for sign in _HOST_FAULTS):
-        return ProviderRefused(f"Docker could not build: {said}", kind="capacity")
-    if code == _KILLED:
-        limit = about(limits.memory_mib)
-        said += f". It was killed, most often because the {limit} of memory ran out: `resources: {{memory: …}}` is more"
-    return _Failed(said, step)

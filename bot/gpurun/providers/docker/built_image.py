@@ -8,11 +8,16 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import structlog
+
 from gpurun.domain.ids import BuiltImage
 from gpurun.providers.docker import ready_image
+from gpurun.providers.docker.engine import vendor_errors, words
 
 if TYPE_CHECKING:
     from docker.api.client import APIClient
+
+log = structlog.get_logger()
 
 REPOSITORY = "gpurun-build"
 LABEL_INPUTS = "gpurun.build"
@@ -22,7 +27,9 @@ KEEP = timedelta(days=14)
 KEEP_AT_MOST = 30
 """Builds, the least recently needed go first."""
 NEVER_SOONER = timedelta(days=1)
-"""A run that was given it may still be on its way to create."""
+"""None of those beyond KEEP_AT_MOST goes so soon after it was last needed: a run that was given it may still wait for
+its weights on the way to create, and builds of a busy day are needed again on the same day.
+"""
 
 
 def is_built(api: APIClient, image: BuiltImage) -> bool:
@@ -42,21 +49,26 @@ def keep_part(api: APIClient, layer: str, image: BuiltImage, name: str) -> None:
 
     Until then they are the cache of the next build.
     """
-    import docker.errors
-
-    with suppress(docker.errors.APIError):
+    with suppress(*vendor_errors()):
         api.tag(layer, REPOSITORY, tag=f"{image.inputs_sha256}.{name}", force=True)
 
 
 def forget_ready(api: APIClient, image: BuiltImage) -> None:
-    """Ready images above an image of the same inputs that was built before: another build is another image."""
-    import docker.errors
+    """Ready images above an image of the same inputs that was built before: another build is another image.
 
+    Vendor errors do not pass. One that stays is used as it was before this build, which had the same inputs.
+    """
     of_inputs = {"label": f"{LABEL_INPUTS}={image.inputs_sha256}"}
-    for one in api.images(name=ready_image.REPOSITORY, filters=of_inputs):
-        for tag in one.get("RepoTags") or ():
-            with suppress(docker.errors.APIError):
-                api.remove_image(tag)
+    try:
+        tags = [
+            tag for one in api.images(name=ready_image.REPOSITORY, filters=of_inputs) for tag in one["RepoTags"] or ()
+        ]
+    except vendor_errors() as exc:
+        log.warning("ready_images_not_listed", image=str(image), error=words(exc))
+        return
+    for tag in tags:
+        with suppress(*vendor_errors()):
+            api.remove_image(tag)
 
 
 def sweep(api: APIClient, *, spare: Collection[str], now: datetime | None = None) -> tuple[str, ...]:
