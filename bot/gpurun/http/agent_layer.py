@@ -10,6 +10,7 @@ from gpurun.http.asgi import Refusal, answer, read_body
 from gpurun.http.callers import running_caller
 from gpurun.http.services import HttpServices
 from gpurun.http.spec import orders
+from gpurun.ports.store import Tx
 from gpurun.telemetry.told import text_of
 from gpurun_agent import protocol
 
@@ -40,9 +41,12 @@ async def hear_of_layer(services: HttpServices, scope: Scope, receive: Receive, 
         case _:
             raise Refusal(400, "This is no state of a layer.")
     kind, subject = f"setup_layer_{told['state']}", f"attempt:{caller.attempt.id}"
-    await services.store.write(
-        lambda tx: tx.audit(AuditEntry(at=tx.now(), actor="agent", kind=kind, subject=subject, data=data))
-    )
+
+    def note(tx: Tx) -> None:
+        if not any(entry.kind == kind for entry in tx.audit_of(subject)):  # it may not have heard the answer
+            tx.audit(AuditEntry(at=tx.now(), actor="agent", kind=kind, subject=subject, data=data))
+
+    await services.store.write(note)
     fields = orders(caller.attempt, cancel=caller.cancel)
     await answer(send, 200, protocol.encode(fields), content_type=RECORDS)
 

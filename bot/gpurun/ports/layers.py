@@ -25,7 +25,7 @@ class Layers(Protocol):
         ...
 
     async def made(self, user: str, *, sha256: str, size: int, setup_ms: int) -> str:
-        """From now on others may take it. Why not; empty when it is kept."""
+        """From now on others may take it. Why not; empty when it is kept, also when that was said before."""
         ...
 
     async def spoilt(self, user: str) -> None:

@@ -37,6 +37,13 @@ async def test_a_layer_is_kept_and_audited(world):
     assert kinds[-2:] == ["setup_layer_made", "setup_layer_spoilt"]
 
 
+async def test_what_is_said_again_is_audited_once(world):
+    await in_setup(world)
+    assert [(await tell(world, MADE)).status_code for _ in range(2)] == [200, 200]
+    kinds = [entry.kind for entry in await world.store.read(lambda tx: tx.audit_of(f"attempt:{ATTEMPT_ID}"))]
+    assert kinds.count("setup_layer_made") == 1
+
+
 async def test_what_is_not_kept_says_why(world):
     await in_setup(world)
     world.services.layers.refuse = "there is one already"

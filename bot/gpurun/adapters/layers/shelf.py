@@ -122,8 +122,10 @@ class LayerShelf:
                 return "this run makes none"
             if self.max_bytes and size > self.max_bytes:
                 return "it is too large"
-            if self._kept(_name(use.wish.repo, use.wish.write, use.wish.key)):
-                return "there is one already"
+            there = self._kept(_name(use.wish.repo, use.wish.write, use.wish.key))
+            if there is not None:
+                said_before = there.maker == user and (there.sha256, there.size) == (sha256, size)
+                return "" if said_before else "there is one already"
             kept = KeptLayer(
                 repo=use.wish.repo,
                 scope=use.wish.write,

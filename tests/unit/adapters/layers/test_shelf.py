@@ -57,6 +57,16 @@ def test_the_same_attempt_hears_the_same_whatever_happened_meanwhile(shelf):
     assert shelf.let_go(A, NOW) == (first.volume,)
 
 
+def test_who_did_not_hear_the_answer_may_say_it_again(shelf):
+    given = use(shelf, A, wish())
+    for _ in range(2):
+        assert shelf.made(A, sha256=SHA, size=10, setup_ms=1500, now=NOW) == ""
+    for other in ({"sha256": "6" * 64, "size": 10}, {"sha256": SHA, "size": 11}):
+        assert shelf.made(A, **other, setup_ms=1500, now=NOW) == "there is one already"
+    shelf.let_go(A, NOW)
+    assert use(shelf, B, wish()).volume == given.volume
+
+
 def test_nobody_takes_what_its_maker_may_write_to(shelf):
     use(shelf, A, wish())
     assert shelf.made(A, sha256=SHA, size=1, setup_ms=1, now=NOW) == ""
