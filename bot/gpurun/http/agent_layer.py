@@ -19,12 +19,13 @@ MAX_BODY = 16 * 1024
 
 async def hear_of_layer(services: HttpServices, scope: Scope, receive: Receive, send: Send) -> None:
     """A layer counts before `run` begins, and once: what `run` says of its own volume changes nothing."""
-    caller = await running_caller(services.store, scope)
+    await running_caller(services.store, scope)  # nobody else is listened to
     body = await read_body(scope, receive, limit=MAX_BODY, timeout_s=BODY_TIMEOUT_S)
     try:
         told = {name: text_of(value) for name, value in protocol.decode(body)}
     except protocol.BadRecords as error:
         raise Refusal(400, f"The body is not records: {error}.") from None
+    caller = await running_caller(services.store, scope)  # the body may have taken until now
     if caller.attempt.phase is not Phase.SETUP:
         raise Refusal(409, "setup is over")
     data: dict[str, str | int | None] = {}

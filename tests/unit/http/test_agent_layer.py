@@ -58,6 +58,20 @@ async def test_after_setup_nobody_is_heard(world):
     assert world.services.layers.told == []
 
 
+async def test_words_that_began_in_setup_and_end_in_run_are_not_heard(world):
+    """What sends them is `run`, or what `setup` left in the background."""
+    await in_setup(world)
+
+    async def slowly():
+        yield protocol.encode(MADE[:1])
+        await world.store.write(lambda tx: tx.saw(ATTEMPT_ID, phase=Phase.RUNNING))
+        yield protocol.encode(MADE[1:])
+
+    answer = await world.client.post("/agent/v1/layer", content=slowly(), headers=world.bearer())
+    assert (answer.status_code, answer.text.strip()) == (409, "setup is over")
+    assert world.services.layers.told == []
+
+
 @pytest.mark.parametrize("fields", [[("state", "new")], [], MADE[:2], [*MADE[:3], ("setup_ms", "-1")]])
 async def test_odd_words_are_refused(world, fields):
     await in_setup(world)
