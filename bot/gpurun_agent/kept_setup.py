@@ -95,13 +95,18 @@ def _take(run: Run, place: layers.Place, found: Layer, path: str) -> bool:
     try:
         with open(path, "rb", 1 << 20) as file:
             layers.verify(file, found.sha256, found.size, run.breathe)
-            layers.require_fits(place, file)
+            try:
+                layers.require_fits(place, file)
+            except layers.NotTaken as exc:  # this commit's fault: it may fit the next one
+                run.say("setup: the layer of %s is not taken: %s" % (found.day, exc))
+                _tell(run, [("state", "misfit"), ("detail", str(exc))])
+                return False
             layers.unpack(place, file, _pausing(run))
     except OSError as exc:
-        _give_up(run, found, "it cannot be read: %s" % (exc.strerror or exc))
+        _throw_away(run, found, "it cannot be read: %s" % (exc.strerror or exc))
         return False
     except layers.NotTaken as exc:
-        _give_up(run, found, str(exc))
+        _throw_away(run, found, str(exc))
         return False
     except layers.Broken as exc:
         _tell(run, [("state", "spoilt"), ("detail", str(exc))])
@@ -113,7 +118,7 @@ def _take(run: Run, place: layers.Place, found: Layer, path: str) -> bool:
     return True
 
 
-def _give_up(run: Run, found: Layer, why: str) -> None:
+def _throw_away(run: Run, found: Layer, why: str) -> None:
     run.say("setup: the layer of %s is not taken and thrown away: %s" % (found.day, why))
     _tell(run, [("state", "spoilt"), ("detail", why)])
 

@@ -39,6 +39,8 @@ async def hear_of_layer(services: HttpServices, scope: Scope, receive: Receive, 
             data = {"sha256": sha256, "size": size}
         case "spoilt":
             await services.layers.spoilt(caller.attempt.id)
+        case "misfit":  # what does not fit this commit may fit another one
+            pass
         case _:
             raise Refusal(400, "This is no state of a layer.")
     kind, subject = f"setup_layer_{told['state']}", f"attempt:{caller.attempt.id}"

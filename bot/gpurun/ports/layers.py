@@ -29,7 +29,9 @@ class Layers(Protocol):
         ...
 
     async def spoilt(self, user: str) -> None:
-        """What it was given is of no use to anybody."""
+        """What it was given is of no use: it is forgotten, when it is of the scope for which this user would make one.
+        Else the other scope keeps it, and this one does not get it again.
+        """
         ...
 
     async def let_go(self, user: str) -> tuple[str, ...]:

@@ -75,6 +75,15 @@ def test_a_layer_with_another_byte_is_thrown_away_and_setup_is_carried_out(bot, 
     assert bot.layers == [{"state": "spoilt", "detail": why}]
 
 
+def test_a_layer_that_does_not_fit_this_commit_is_said_and_not_thrown_away(bot, machines):
+    volume = made(bot, machines)
+    bot.set_source({"made.so": b"of the commit\n"})
+    told, *rest = again(bot, machines, volume).splitlines()
+    assert told == "::gpurun:: setup: the layer of 2026-12-01 is not taken: the commit has made.so"
+    assert rest == ["::gpurun:: setup", "::gpurun:: run", "tool", "so", "tool"]
+    assert bot.layers == [{"state": "misfit", "detail": "the commit has made.so"}]
+
+
 def test_a_volume_without_a_layer_is_told(bot, machines, tmp_path):
     made(bot, machines)
     (tmp_path / "empty").mkdir()

@@ -51,6 +51,14 @@ async def test_what_is_not_kept_says_why(world):
     assert (answer.status_code, answer.text.strip()) == (409, "there is one already")
 
 
+async def test_what_does_not_fit_is_audited_and_stays(world):
+    await in_setup(world)
+    assert (await tell(world, [("state", "misfit"), ("detail", "the commit has a.py")])).status_code == 200
+    assert world.services.layers.told == []
+    (*_, entry) = await world.store.read(lambda tx: tx.audit_of(f"attempt:{ATTEMPT_ID}"))
+    assert entry.kind == "setup_layer_misfit"
+
+
 async def test_after_setup_nobody_is_heard(world):
     await in_setup(world)
     await world.store.write(lambda tx: tx.saw(ATTEMPT_ID, phase=Phase.RUNNING))
