@@ -23,8 +23,8 @@ FILE = "layer.tar"
 _SKIPPED = (b"proc", b"sys", b"dev", b"run", b"tmp", b"var/tmp", b"var/cache/apt/archives", b"root/.cache/pip")
 """What is of this container alone, or a cache that nobody misses."""
 
-_PAUSE_EVERY = 256
-"""Steps between two looks at the loop."""
+_DEAF_S = 0.05
+"""Between two looks at the loop. A step may be a small file or a MiB of a large one, on whatever disk."""
 
 
 def carry_out(run: Run, spec: Spec, around: Surroundings, command: Callable[[], End]) -> End:
@@ -78,13 +78,13 @@ def _unescaped(place: bytes) -> bytes:
 
 
 def _pausing(run: Run) -> Callable[[], None]:
-    steps = 0
+    due = time.monotonic() + _DEAF_S
 
     def pause() -> None:
-        nonlocal steps
-        steps += 1
-        if steps % _PAUSE_EVERY == 0:
+        nonlocal due
+        if time.monotonic() >= due:
             run.breathe()
+            due = time.monotonic() + _DEAF_S
 
     return pause
 
@@ -94,7 +94,7 @@ def _take(run: Run, place: layers.Place, found: Layer, path: str) -> bool:
     began = time.monotonic()
     try:
         with open(path, "rb", 1 << 20) as file:
-            layers.verify(file, found.sha256, found.size, run.breathe)
+            layers.verify(file, found.sha256, found.size, _pausing(run))
             try:
                 layers.require_fits(place, file)
             except layers.NotTaken as exc:  # this commit's fault: it may fit the next one

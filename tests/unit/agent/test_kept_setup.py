@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 
+from tests.unit.agent.fake_bot import with_code
+
 SETUP = "echo tool > ../../usr/tool; rm ../../usr/old; echo so > made.so"
+SLOW_DISK = """
+import time
+
+class Slow(_Tar):
+    def _put(self, data):
+        time.sleep(0.2 if len(data) >= 1 << 20 else 0)
+        super()._put(data)
+
+_Tar = Slow
+"""
 RUN = "cat ../../usr/tool made.so; ls ../../usr"
 
 
@@ -106,6 +119,24 @@ def test_setup_has_passed_whatever_becomes_of_its_layer(bot, machines, setup, no
     go().wait()
     assert bot.log.decode().splitlines() == ["::gpurun:: setup", f"::gpurun:: {told}", "::gpurun:: run", "ran"]
     assert bot.end["result"] == "passed"
+
+
+def test_a_cancel_is_heard_while_a_large_file_is_packed(bot, start, tmp_path):
+    """On a disk that takes a fifth of a second for each MiB: 12 s in all."""
+    slow = with_code("layer", SLOW_DISK)
+    bot.setup, bot.run, bot.layer = "truncate -s 60M ../../usr/large; echo large", "echo ran", "make\x00100000000"
+    (tmp_path / "usr").mkdir()
+    (tmp_path / "gpurun/layer").mkdir(parents=True)
+    env = {"GPURUN_ROOT": str(tmp_path / "gpurun"), "GPURUN_FILES": str(tmp_path), "HOME": str(tmp_path)}
+    agent = start(env=env, first=slow)
+    bot.wait_for_log(b"large")
+    bot.wait((tmp_path / "gpurun/layer/layer.tar").exists)
+    bot.cancel = True
+    began = time.monotonic()
+    agent.wait()
+    assert bot.end["result"] == "cancelled"
+    assert time.monotonic() - began < 6
+    assert bot.layers == []
 
 
 def test_a_setup_that_failed_is_not_kept(bot, machines):
