@@ -158,8 +158,9 @@ def test_a_setup_that_changes_the_commit_is_not_kept(desk, engine):
     assert volumes(desk, engine) == []
 
 
-def test_what_root_without_privileges_could_not_put_there_is_not_kept(desk, engine):
-    """Debian's `shadow` is of root and of a group in which root is not."""
+def test_what_root_without_privileges_could_not_put_there_is_not_kept(desk, base_images, engine):
+    """The file is of root and of a group in which root is not."""
+    desk.image = base_images.of_others
     desk.jobs(smoke={"setup": "echo '#' >> /etc/shadow", "setup_inputs": ["req.txt"], "run": "tail -n 1 /etc/shadow"})
     told = "setup: not kept as a layer: /etc/shadow, which setup made or changed, is of another user or group"
     assert told in log(desk)
