@@ -235,6 +235,43 @@ def test_what_is_no_address_of_a_run_is_refused(address):
     assert KEY not in f"{refused.value}{refused.value.hint}"
 
 
-def test_what_is_no_gpurun_server_is_told(page, get):
-    page.manifest = "<html>"
-    assert get()[1]["error"] == "What came is no list of artifacts."
+@pytest.mark.parametrize("host", ["x" * 64, "a..b", "xn--a", "\udcff"])
+def test_a_host_that_cannot_be_is_told(get, host):
+    code, told, _ = get(address=f"https://{host}.example/runs/{RUN}?key={KEY}")
+    assert (code, told["error"]) == (2, "This is no address of a run's page.")
+
+
+def test_a_key_that_no_address_has_room_for_is_told(get):
+    assert get(address=f"https://h/runs/{RUN}?key={KEY * 4000}")[1]["error"] == "This is no address of a run's page."
+
+
+SIZE = '{"gpurun_artifacts": 1}\n{"path": "a", "size": %s, "sha256": "' + "a" * 64 + '"}'
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        "<html>",
+        "[" * 100_000,
+        "{" * 5,
+        '{"gpurun_artifacts": 1}\n[]',
+        SIZE % "1e400",
+        SIZE % 10**400,
+        SIZE % ("9" * 5000),
+    ],
+)
+def test_what_is_no_gpurun_server_is_told(page, get, manifest):
+    page.manifest = manifest
+    assert get(list_only=True)[1]["error"] == "What came is no list of artifacts."
+
+
+@pytest.mark.parametrize("number", ["", "two", "²", "9" * 5000])
+def test_a_list_of_no_attempt_is_told(page, get, number):
+    page.number = number
+    assert get()[1]["error"] == "gpurun.example is no gpurun server that this version knows."
+
+
+def test_a_list_that_breaks_off_is_asked_for_again(page, get, slept):
+    page.cut_lists_after = [10]
+    assert get()[0] == 0
+    assert slept == [0.5]
