@@ -275,3 +275,10 @@ def test_a_list_that_breaks_off_is_asked_for_again(page, get, slept):
     page.cut_lists_after = [10]
     assert get()[0] == 0
     assert slept == [0.5]
+
+
+@pytest.mark.parametrize("cuts", [[0] * 5, [3000, 0, 0, 0, 0]])
+def test_the_pauses_of_a_server_that_is_away_are_7_5_s(page, get, slept, cuts):
+    page.cut_after = list(cuts)
+    assert get("out/*.bin")[0] == 3
+    assert (slept, page.cut_after) == ([0.5, 1.0, 2.0, 4.0], [])
