@@ -106,7 +106,7 @@ def _steps(wish: Wish, page: RunPage, sleep: Callable[[float], None]) -> Iterato
         attempt=listing.attempt,
         complete=listing.complete,
         manifest=listing.digest,
-        folder="" if wish.list_only else os.fspath(top.resolve()),
+        folder="" if wish.list_only else os.path.realpath(top),
     )
     if wish.list_only:
         yield replace(outcome, files=tuple(_kept(entry, "") for entry in entries))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -35,7 +38,8 @@ def get(page, tmp_path, slept, capsys):
     """Runs the command; gives the code and the object that it printed."""
 
     def get(*patterns: str, **more):
-        wish = Wish(address=more.pop("address", ADDRESS), patterns=patterns, folder=tmp_path / "to", **more)
+        where = {"address": ADDRESS, "folder": tmp_path / "to"}
+        wish = Wish(patterns=patterns, **where | more)
         code = download(wish, as_json=True, sleep=slept.append)
         told = capsys.readouterr()
         assert KEY not in told.out + told.err
@@ -205,6 +209,39 @@ def test_a_link_in_the_folder_is_not_followed(get, tmp_path, link):
     code, told, _ = get(force=True)
     assert (code, told["error"].startswith(f"{place} is in the way")) == (2, True)
     assert list((tmp_path / "else").iterdir()) == []
+
+
+@pytest.fixture
+def of_nobody():
+    """A folder of somebody who is not root, as whom the test goes on: root reads everything."""
+    with tempfile.TemporaryDirectory(prefix="gpurun-test-") as name:
+        if os.geteuid():
+            yield Path(name)
+            return
+        os.chown(name, 1000, 1000)
+        os.seteuid(1000)
+        try:
+            yield Path(name)
+        finally:
+            os.seteuid(0)
+
+
+def test_a_file_that_may_not_be_read_is_told(get, of_nobody):
+    place = of_nobody / "z"
+    place.write_bytes(FILES["z"])
+    place.chmod(0)
+    assert get("z", folder=of_nobody)[1]["error"] == f"{place} cannot be read: Permission denied."
+    (of_nobody / "out/deep").mkdir(parents=True)
+    (of_nobody / "out").chmod(0)
+    told = get("out/deep/*", folder=of_nobody)[1]
+    (of_nobody / "out").chmod(0o700)
+    assert told["error"] == f"{of_nobody / 'out/deep'} cannot be read: Permission denied."
+
+
+def test_a_folder_that_leads_to_itself_is_told(get, tmp_path):
+    (tmp_path / "to").symlink_to("to")
+    code, told, _ = get("z")
+    assert (code, "Too many levels of symbolic links" in told["error"]) == (2, True)
 
 
 def test_a_folder_where_a_file_belongs_is_told(get, tmp_path):
