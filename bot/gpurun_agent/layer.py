@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     """Inode, change, modification, size, mode, owner."""
 
 GONE = b".wh."
+_XATTR = b"SCHILY.xattr."
 _BLOCK = 512
 _PIECE = 1024 * 1024
 _NO_NUMBER = 8**7
@@ -210,7 +211,8 @@ class _Tar:
         """A header, with another before it for what has no room in it."""
         mode, uid, gid = (stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid) if found else (0, 0, 0)
         at = found.st_mtime_ns if found else 0
-        pax = [(b"SCHILY.xattr." + name, value) for name, value in xattrs]
+        # A keyword ends at the first `=`; GNU tar writes it so, too.
+        pax = [(_XATTR + name.replace(b"%", b"%25").replace(b"=", b"%3D"), value) for name, value in xattrs]
         pax += [(b"path", path)] if len(path) > 100 else []
         pax += [(b"linkpath", link)] if len(link) > 100 else []
         pax += [(b"size", b"%d" % size)] if size >= _NO_SIZE else []
@@ -282,7 +284,11 @@ class Entry:
         self.gid = int(pax.get(b"gid", b"%d" % int(block[116:123], 8)))
         self.size = int(pax.get(b"size", b"%d" % int(block[124:135], 8)))
         self.at = _nanoseconds(pax[b"mtime"]) if b"mtime" in pax else int(block[136:147], 8) * 10**9
-        self.xattrs = [(key[13:], value) for key, value in pax.items() if key.startswith(b"SCHILY.xattr.")]
+        self.xattrs = [
+            (key[len(_XATTR) :].replace(b"%3D", b"=").replace(b"%25", b"%"), value)
+            for key, value in pax.items()
+            if key.startswith(_XATTR)
+        ]
 
 
 def _nanoseconds(text: bytes) -> int:

@@ -153,11 +153,15 @@ def test_attributes_of_users_are_kept(tmp_path):
 
     def setup() -> None:
         (folder / "a").write_text("a")
-        os.setxattr(folder / "a", "user.mine", b"\0\xff\n")
+        for name in names:
+            os.setxattr(folder / "a", name, b"\0\xff=\n")
 
+    names = ["user.mine", "user.a=b", "user.%3D%25=", "user.="]
     (tmp_path / "two").mkdir()
     unpack(place_of(tmp_path / "two"), io.BytesIO(layer_of(folder, setup)), nothing)
-    assert os.getxattr(tmp_path / "two/a", "user.mine") == b"\0\xff\n"
+    assert {name: os.getxattr(tmp_path / "two/a", name) for name in os.listxattr(tmp_path / "two/a")} == dict.fromkeys(
+        names, b"\0\xff=\n"
+    )
 
 
 def test_what_is_left_out_is_neither_packed_nor_removed(tmp_path):
