@@ -36,7 +36,11 @@ def carry_out(run: Run, spec: Spec, around: Surroundings, command: Callable[[], 
         if _take(run, place, found, os.path.join(around.layer, FILE)):
             return End(protocol.PASSED, protocol.EXIT, "", 0)
         return command()
-    before = place.look(_pausing(run))
+    try:
+        before = place.look(_pausing(run))
+    except layers.NotKept as exc:
+        run.say("setup: not kept as a layer: %s" % exc)
+        return command()
     began = time.monotonic()
     end = command()
     if end.result == protocol.PASSED:

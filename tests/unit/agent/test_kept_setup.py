@@ -121,6 +121,23 @@ def test_setup_has_passed_whatever_becomes_of_its_layer(bot, machines, setup, no
     assert bot.end["result"] == "passed"
 
 
+@pytest.mark.parametrize(("most", "first"), [(2, True), (11, False)])
+def test_more_files_than_there_is_memory_for_are_not_kept(bot, machines, most, first):
+    """Before `setup`, or made by it."""
+    bot.setup, bot.run, bot.layer = (
+        "mkdir ../../many; cd ../../many; touch 1 2 3 4 5 6 7 8",
+        "echo ran",
+        "make\x001000000",
+    )
+    _, go = machines("one", first=with_code("layer", f"MOST_FILES = {most}"))
+    go().wait()
+    told = f"::gpurun:: setup: not kept as a layer: there are more than {most} files"
+    before, after = ([told], []) if first else ([], [told])
+    assert bot.log.decode().splitlines() == [*before, "::gpurun:: setup", *after, "::gpurun:: run", "ran"]
+    assert bot.layers == []
+    assert bot.end["result"] == "passed"
+
+
 def test_a_cancel_is_heard_while_a_large_file_is_packed(bot, start, tmp_path):
     """On a disk that takes a fifth of a second for each MiB: 12 s in all."""
     slow = with_code("layer", SLOW_DISK)
