@@ -171,13 +171,23 @@ def _frozen(name: str, version: str, direct: bytes) -> str:
 
     try:
         said = json.loads(direct)
-        url, commit = str(said["url"]), said.get("vcs_info", {}).get("commit_id", "")
-        scheme, slashes, rest = url.partition("://")
-        place = scheme + slashes + rest.rpartition("@")[2]  # no user, no password
+        place, commit = _place(str(said["url"])), said.get("vcs_info", {}).get("commit_id", "")
+        if not place:
+            return plain
         place = "git+%s@%s" % (place, commit) if commit else place
         return "%s @ %s%s" % (name, place, " (editable)" if said.get("dir_info", {}).get("editable") else "")
-    except (ValueError, KeyError, AttributeError, TypeError):
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         return plain
+
+
+def _place(url: str) -> str:
+    """Without what may open it: user, password, query (a signature), fragment. Empty for what is no URL."""
+    scheme, slashes, rest = url.partition("://")
+    if not slashes:
+        return ""
+    rest = rest.partition("#")[0].partition("?")[0]
+    host, slash, path = rest.partition("/")
+    return scheme + slashes + host.rpartition("@")[2] + slash + path
 
 
 def _dpkg(status: bytes) -> Iterator[str]:

@@ -23,8 +23,8 @@ FILE = "layer.tar"
 _SKIPPED = (b"proc", b"sys", b"dev", b"run", b"tmp", b"var/tmp", b"var/cache/apt/archives", b"root/.cache/pip")
 """What is of this container alone, or a cache that nobody misses."""
 
-_PAUSE_EVERY = 256
-"""Steps between two looks at the loop."""
+_DEAF_S = 0.05
+"""Between two looks at the loop. A step may be a small file or a MiB of a large one, on whatever disk."""
 
 
 def carry_out(run: Run, spec: Spec, around: Surroundings, command: Callable[[], End]) -> End:
@@ -36,7 +36,11 @@ def carry_out(run: Run, spec: Spec, around: Surroundings, command: Callable[[], 
         if _take(run, place, found, os.path.join(around.layer, FILE)):
             return End(protocol.PASSED, protocol.EXIT, "", 0)
         return command()
-    before = place.look(_pausing(run))
+    try:
+        before = place.look(_pausing(run))
+    except layers.NotKept as exc:
+        run.say("setup: not kept as a layer: %s" % exc)
+        return command()
     began = time.monotonic()
     end = command()
     if end.result == protocol.PASSED:
@@ -78,13 +82,13 @@ def _unescaped(place: bytes) -> bytes:
 
 
 def _pausing(run: Run) -> Callable[[], None]:
-    steps = 0
+    due = time.monotonic() + _DEAF_S
 
     def pause() -> None:
-        nonlocal steps
-        steps += 1
-        if steps % _PAUSE_EVERY == 0:
+        nonlocal due
+        if time.monotonic() >= due:
             run.breathe()
+            due = time.monotonic() + _DEAF_S
 
     return pause
 
@@ -94,14 +98,19 @@ def _take(run: Run, place: layers.Place, found: Layer, path: str) -> bool:
     began = time.monotonic()
     try:
         with open(path, "rb", 1 << 20) as file:
-            layers.verify(file, found.sha256, found.size, run.breathe)
-            layers.require_fits(place, file)
+            layers.verify(file, found.sha256, found.size, _pausing(run))
+            try:
+                layers.require_fits(place, file)
+            except layers.NotTaken as exc:  # this commit's fault: it may fit the next one
+                run.say("setup: the layer of %s is not taken: %s" % (found.day, exc))
+                _tell(run, [("state", "misfit"), ("detail", str(exc))])
+                return False
             layers.unpack(place, file, _pausing(run))
     except OSError as exc:
-        _give_up(run, found, "it cannot be read: %s" % (exc.strerror or exc))
+        _throw_away(run, found, "it cannot be read: %s" % (exc.strerror or exc))
         return False
     except layers.NotTaken as exc:
-        _give_up(run, found, str(exc))
+        _throw_away(run, found, str(exc))
         return False
     except layers.Broken as exc:
         _tell(run, [("state", "spoilt"), ("detail", str(exc))])
@@ -113,7 +122,7 @@ def _take(run: Run, place: layers.Place, found: Layer, path: str) -> bool:
     return True
 
 
-def _give_up(run: Run, found: Layer, why: str) -> None:
+def _throw_away(run: Run, found: Layer, why: str) -> None:
     run.say("setup: the layer of %s is not taken and thrown away: %s" % (found.day, why))
     _tell(run, [("state", "spoilt"), ("detail", why)])
 

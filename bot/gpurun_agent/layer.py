@@ -16,15 +16,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from typing import BinaryIO
 
-    State = tuple[int, int, int, int, int]
-    """Inode, change, modification, size, mode."""
+    State = tuple[int, int, int, int, int, int]
+    """Inode, change, modification, size, mode, owner."""
 
 GONE = b".wh."
+MOST_FILES = 500_000
+"""Each takes 400 bytes of the job's memory while `setup` runs, and 140 more behind it; a large image has 100,000."""
+_XATTR = b"SCHILY.xattr."
 _BLOCK = 512
 _PIECE = 1024 * 1024
 _NO_NUMBER = 8**7
 """From here on a number has no room in its field."""
 _NO_SIZE = 8**11
+_OF_OTHERS = 0b1011
+"""CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER."""
 
 
 class NotKept(Exception):
@@ -52,8 +57,12 @@ class Place:
         self.skip = frozenset(skip)
         self.inputs = frozenset(work + b"/" + path for path in inputs)
 
-    def look(self, pause: Callable[[], None]) -> dict[bytes, State]:
-        """All of them. `pause` is called once a folder."""
+    def look(self, pause: Callable[[], None], known: dict[bytes, State] | None = None) -> dict[bytes, State]:
+        """All of them. `pause` is called once a folder. What is `known` and has not changed is remembered once.
+
+        Raises NotKept when there are too many.
+        """
+        known = known or {}
         seen: dict[bytes, State] = {}
         waiting = [b""]
         while waiting:
@@ -73,9 +82,15 @@ class Place:
                         found = entry.stat(follow_symlinks=False)
                     except OSError:
                         continue
-                    seen[path] = (found.st_ino, found.st_ctime_ns, found.st_mtime_ns, found.st_size, found.st_mode)
+                    state = (
+                        found.st_ino, found.st_ctime_ns, found.st_mtime_ns, found.st_size, found.st_mode, found.st_uid,
+                    )  # fmt: skip
+                    before = known.get(path)
+                    seen[path] = before if before is not None and before == state else state
                     if stat.S_ISDIR(found.st_mode):
                         waiting.append(path)
+                    if len(seen) > MOST_FILES:
+                        raise NotKept("there are more than %d files" % MOST_FILES)
         return seen
 
     def is_work(self, path: bytes) -> bool:
@@ -103,8 +118,11 @@ def pack(
     place: Place, before: dict[bytes, State], out: BinaryIO, most: int, pause: Callable[[], None]
 ) -> tuple[str, int]:
     """Hash and size of what was written. Raises NotKept, OSError."""
-    after = place.look(pause)
+    after = place.look(pause, before)
     gone, changed = changes(place, before, after)
+    takes_all = _may_give_away()
+    if not takes_all:
+        _require_removable(place, before, after)
     tar = _Tar(out, most, pause)
     for path in gone:
         folder, _, name = path.rpartition(b"/")
@@ -114,13 +132,47 @@ def pack(
         if path.rpartition(b"/")[2].startswith(GONE):
             raise NotKept("setup made %s, a name that layers need" % _shown(place, path))
         pause()
-        _pack_one(tar, place.root + path, path, links)
+        found = os.lstat(place.root + path)
+        if stat.S_ISDIR(found.st_mode) and not os.access(place.root + path, os.R_OK | os.X_OK):
+            raise NotKept("setup closed %s, so that nobody knows what is in it" % _shown(place, path))
+        if not (takes_all or _is_as_before(before.get(path), found)):
+            _require_ours(place, path, found)
+        _pack_one(tar, place.root + path, path, found, links)
     tar.close()
     return tar.sha256.hexdigest(), tar.size
 
 
-def _pack_one(tar: _Tar, full: bytes, path: bytes, links: dict[tuple[int, int], bytes]) -> None:
-    found = os.lstat(full)
+def _may_give_away() -> bool:
+    """Whoever takes the layer has the rights that we have: jobs on Docker have none of these, even as root."""
+    with open("/proc/self/status", "rb") as file:
+        words = [line.split() for line in file if line.startswith(b"CapEff:")]
+    return bool(words) and int(words[0][1], 16) & _OF_OTHERS == _OF_OTHERS
+
+
+def _is_as_before(before: State | None, found: os.stat_result) -> bool:
+    """A folder of the image: nobody has to make it."""
+    return before is not None and stat.S_ISDIR(before[4]) and before[0] == found.st_ino
+
+
+def _require_ours(place: Place, path: bytes, found: os.stat_result) -> None:
+    """Who takes the layer makes this anew, and can give nothing away. Raises NotKept."""
+    folder = os.path.dirname(place.root + path)
+    around = os.lstat(folder)
+    inherited = around.st_mode & stat.S_ISGID and around.st_gid == found.st_gid
+    if found.st_uid != os.geteuid() or not (inherited or found.st_gid in {os.getegid(), *os.getgroups()}):
+        raise NotKept("%s, which setup made or changed, is of another user or group" % _shown(place, path))
+    if around.st_uid != os.geteuid() and not os.access(folder, os.W_OK | os.X_OK):
+        raise NotKept("setup changed %s, in a folder in which it can make nothing" % _shown(place, path))
+
+
+def _require_removable(place: Place, before: dict[bytes, State], after: dict[bytes, State]) -> None:
+    """A folder of somebody else can be moved away with what is in it, and not removed. Raises NotKept."""
+    for path, state in before.items():
+        if path not in after and stat.S_ISDIR(state[4]) and state[5] != os.geteuid():
+            raise NotKept("setup removed %s, a folder of another user" % _shown(place, path))
+
+
+def _pack_one(tar: _Tar, full: bytes, path: bytes, found: os.stat_result, links: dict[tuple[int, int], bytes]) -> None:
     mode = found.st_mode
     if stat.S_ISDIR(mode):
         tar.add(path, found, b"5", 0)
@@ -169,7 +221,8 @@ class _Tar:
         """A header, with another before it for what has no room in it."""
         mode, uid, gid = (stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid) if found else (0, 0, 0)
         at = found.st_mtime_ns if found else 0
-        pax = [(b"SCHILY.xattr." + name, value) for name, value in xattrs]
+        # A keyword ends at the first `=`; GNU tar writes it so, too.
+        pax = [(_XATTR + name.replace(b"%", b"%25").replace(b"=", b"%3D"), value) for name, value in xattrs]
         pax += [(b"path", path)] if len(path) > 100 else []
         pax += [(b"linkpath", link)] if len(link) > 100 else []
         pax += [(b"size", b"%d" % size)] if size >= _NO_SIZE else []
@@ -241,7 +294,11 @@ class Entry:
         self.gid = int(pax.get(b"gid", b"%d" % int(block[116:123], 8)))
         self.size = int(pax.get(b"size", b"%d" % int(block[124:135], 8)))
         self.at = _nanoseconds(pax[b"mtime"]) if b"mtime" in pax else int(block[136:147], 8) * 10**9
-        self.xattrs = [(key[13:], value) for key, value in pax.items() if key.startswith(b"SCHILY.xattr.")]
+        self.xattrs = [
+            (key[len(_XATTR) :].replace(b"%3D", b"=").replace(b"%25", b"%"), value)
+            for key, value in pax.items()
+            if key.startswith(_XATTR)
+        ]
 
 
 def _nanoseconds(text: bytes) -> int:
@@ -293,7 +350,7 @@ def unpack(place: Place, file: BinaryIO, pause: Callable[[], None]) -> None:
             if name.startswith(GONE):
                 _remove(place.root + (folder + b"/" if folder else b"") + name[len(GONE) :])
             elif entry.kind == b"5":
-                _make_folder(place.root + entry.path)
+                _make_folder(place.root + entry.path, entry.mode)
                 folders.append(entry)
             else:
                 _make_one(place, entry, file, pause)
@@ -371,12 +428,21 @@ def _make_file(full: bytes, entry: Entry, file: BinaryIO, pause: Callable[[], No
         os.close(fd)
 
 
-def _make_folder(full: bytes) -> None:
+def _make_folder(full: bytes, mode: int) -> None:
     """Open for us until everything in it is there."""
     if not _is_real_folder(full):
         _remove(full)
-        os.mkdir(full, 0o700)
+        before = os.umask(0)
+        try:
+            # At once as it will be: to change the mode of a folder takes an inherited S_ISGID from it.
+            os.mkdir(full, mode & 0o777 | 0o700)
+        finally:
+            os.umask(before)
         return
+    _open(full)
+
+
+def _open(full: bytes) -> None:
     mode = stat.S_IMODE(os.lstat(full).st_mode)
     if mode & 0o300 != 0o300 and os.lstat(full).st_uid == os.geteuid():
         os.chmod(full, mode | 0o700)
@@ -404,7 +470,7 @@ def _own(full: bytes, entry: Entry) -> None:
 def _remove(full: bytes) -> None:
     """Whatever it is; silent when there is nothing."""
     if _is_real_folder(full):
-        _make_folder(full)
+        _open(full)
         for name in os.listdir(full):
             _remove(full + b"/" + name)
         os.rmdir(full)

@@ -30,6 +30,10 @@ class FakeRunPage:
     """The next answers with bytes break off after so many."""
     statuses: list[int] = field(default_factory=list)
     """The next answers; 0 is a refused connection."""
+    cut_lists_after: list[int] = field(default_factory=list)
+    """The same for lists."""
+    number: str = "2"
+    """Of the attempt, as the answer says it."""
     no_ranges: bool = False
     manifest: str = ""
     """Instead of the right one."""
@@ -42,6 +46,7 @@ class FakeRunPage:
         return httpx.MockTransport(self._answer)
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
+        request.url.host.encode("idna")  # as the resolver does it, or does not
         place = request.url.path.removeprefix(f"/base/runs/{RUN}/")
         asked = request.headers.get("range", "")
         self.requests.append(f"{place} {asked}".strip())
@@ -57,8 +62,10 @@ class FakeRunPage:
                 Artifact(path=path, size=len(data), sha256=hashlib.sha256(data).hexdigest(), blob="x")
                 for path, data in self.files.items()
             ]
-            headers = {"x-gpurun-attempt": "2", "x-gpurun-complete": "yes" if self.complete else "no"}
-            return httpx.Response(200, headers=headers, text=self.manifest or write_manifest(rows))
+            headers = [(b"x-gpurun-attempt", self.number.encode("latin-1"))]
+            headers += [(b"x-gpurun-complete", b"yes" if self.complete else b"no")]
+            text = (self.manifest or write_manifest(rows)).encode()
+            return httpx.Response(200, headers=headers, content=self._cut(text, self.cut_lists_after))
         return self._file(place.removeprefix("artifacts/2/"), asked)
 
     def _file(self, path: str, asked: str) -> httpx.Response:
@@ -73,7 +80,10 @@ class FakeRunPage:
         return httpx.Response(206 if match else 200, headers=headers, content=self._body(data[start:]))
 
     def _body(self, data: bytes) -> Iterator[bytes]:
-        cut = self.cut_after.pop(0) if self.cut_after else len(data)
+        return self._cut(data, self.cut_after)
+
+    def _cut(self, data: bytes, cuts: list[int]) -> Iterator[bytes]:
+        cut = cuts.pop(0) if cuts else len(data)
         for at in range(0, min(cut, len(data)), 1000):
             yield data[at : min(at + 1000, cut)]
         if cut < len(data):

@@ -107,6 +107,11 @@ class BaseImages:
         return self._images.derived("user", "ENV COLOUR=green\nWORKDIR /srv\nUSER 1000:1000")
 
     @property
+    def of_others(self) -> str:
+        """Python as root, with a file of root that has another group, as Debian's `/etc/shadow`."""
+        return self._images.derived("of-others", "RUN echo root > /etc/shadow && chown 0:42 /etc/shadow")
+
+    @property
     def hub_client(self) -> str:
         """`user_1000` with this environment's huggingface_hub on its path, and no HOME."""
         return self._images.derived(

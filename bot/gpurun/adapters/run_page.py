@@ -46,6 +46,7 @@ class RunPage:
         try:
             parts = urlsplit(address.strip())
             good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+            good = good and address.strip().isprintable()
         except ValueError:
             good = False
         match = _RUN.fullmatch(parts.path) if good else None
@@ -70,14 +71,14 @@ class RunPage:
         with self._asked(place, {}) as answer:
             self._expect(answer, 200)
             body = b""
-            for piece in answer.iter_bytes():
+            for piece in self._pieces(answer):
                 body += piece
                 if len(body) > MAX_MANIFEST_BYTES:
                     raise UserError(f"{self.host} sent more than a list of artifacts can have.")
             number = answer.headers.get("x-gpurun-attempt", "")
             complete = answer.headers.get("x-gpurun-complete") == "yes"
         entries = read_manifest(body.decode("utf-8", "replace"))
-        if not number.isdigit():
+        if not (number.isascii() and number.isdigit() and len(number) < 10):
             raise UserError(f"{self.host} is no gpurun server that this version knows.")
         return Listing(run=self.run, attempt=int(number), complete=complete, digest=digest_of(body), entries=entries)
 
@@ -108,14 +109,16 @@ class RunPage:
 
     @contextmanager
     def _asked(self, place: str, headers: dict[str, str]) -> Iterator[httpx.Response]:
-        request = self._client.build_request(
-            "GET",
-            f"{self._page}/{place}",
-            params={"key": self._key.get_secret_value()},
-            headers={"accept-encoding": "identity", **headers},
-        )
         try:
+            request = self._client.build_request(
+                "GET",
+                f"{self._page}/{place}",
+                params={"key": self._key.get_secret_value()},
+                headers={"accept-encoding": "identity", **headers},
+            )
             answer = self._client.send(request, stream=True)
+        except (httpx.InvalidURL, UnicodeError) as error:  # a host that DNS has no room for, an address of 64 KiB
+            raise UserError("This is no address of a run's page.", hint=_WHAT_AN_ADDRESS_IS) from error
         except httpx.TransportError as error:
             raise self._unavailable(error) from error
         try:

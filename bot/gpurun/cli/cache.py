@@ -14,7 +14,7 @@ import click
 from gpurun.adapters.clock import SystemClock
 from gpurun.adapters.hub.shelf import Cleared, Limits, RepoUse, Shelf
 from gpurun.adapters.layers import ClearedLayers, KeptLayer
-from gpurun.cli.cached_layers import CachedLayers, told
+from gpurun.cli.cached_layers import CachedLayers, told, told_number
 from gpurun.cli.database import refused
 from gpurun.cli.environment import read_settings
 from gpurun.domain.errors import GpurunError, UserError
@@ -191,8 +191,7 @@ def _tell(done: list[tuple[Path, Cleared]], layers: list[tuple[Path, ClearedLaye
     if not done and not layers:
         click.echo("Nothing is cached.")
     for _, gone in layers:
-        number = f"{gone.layers} setup layer{'' if gone.layers == 1 else 's'}"
-        click.echo(f"{number} removed, {size(gone.freed_bytes)} freed, {size(gone.left_bytes)} left.")
+        click.echo(f"{told_number(gone.layers)} removed, {size(gone.freed_bytes)} freed, {size(gone.left_bytes)} left.")
         if gone.in_use_bytes:
             click.echo(f"{size(gone.in_use_bytes)} of setup layers are used by live runs and stay.", err=True)
     for folder, one in done:

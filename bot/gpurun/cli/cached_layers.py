@@ -43,20 +43,26 @@ class CachedLayers:
         most = 0 if everything else None if limits.used_since else self.settings.setup_layers_mib * MIB or None
         done = self.shelf.clear(most, limits.used_since, now)
         try:
-            anyio.run(self._remove_volumes, now)
+            broken = anyio.run(self._remove_volumes, now)
         except (Transient, Refused) as error:
             raise UserError(
-                f"The volumes of {done.layers} setup layers are still there: {error}",
+                f"The volumes of {told_number(done.layers)} are still there: {error}",
                 hint="Repeat the command when the Docker Engine answers.",
             ) from error
+        if broken and done.layers:
+            raise UserError(
+                f"The volumes of {told_number(done.layers)} are still there: {'; '.join(broken)}.",
+                hint="Repeat the command when this is mended.",
+            )
         return done
 
-    async def _remove_volumes(self, now: datetime) -> None:
-        """Listed before the records are read."""
-        folders = Folders(state=self.folder, cache=self.folder)
+    async def _remove_volumes(self, now: datetime) -> tuple[str, ...]:
+        """Why providers could not be asked. Volumes are listed before the records are read."""
+        folders, broken = Folders(state=self.folder, cache=self.folder), []
         for name, values in provider_values(self.settings, folders).items():
             provider = registry.open_provider(name, values)
             if isinstance(provider, registry.Broken):
+                broken.append(f"the provider {name} cannot be used ({provider.reason})")
                 continue
             try:
                 if isinstance(provider, KeepsLayers):
@@ -64,6 +70,12 @@ class CachedLayers:
                     await provider.remove_layers(self.shelf.tidy((), volumes, now))
             finally:
                 await provider.close()
+        return tuple(broken)
+
+
+def told_number(layers: int) -> str:
+    """`1 setup layer`."""
+    return f"{layers} setup layer{'' if layers == 1 else 's'}"
 
 
 def told(kept: KeptLayer, users: tuple[str, ...]) -> Mapping[str, object]:

@@ -21,9 +21,9 @@ from gpurun.report.text import one_line, size
 from gpurun_agent.globs import Globs
 
 TRIES = 5
-"""In a row without a byte more."""
+"""In a row that broke off; but for the first of them without a byte more."""
 FIRST_PAUSE_S = 0.5
-"""Doubled with each such try: 7.5 s in all."""
+"""Doubled after each further one of them: 7.5 s in all."""
 NAMED = 10
 
 THERE, GOT, REPLACED, FAILED = "there", "downloaded", "replaced", "failed"
@@ -106,7 +106,7 @@ def _steps(wish: Wish, page: RunPage, sleep: Callable[[float], None]) -> Iterato
         attempt=listing.attempt,
         complete=listing.complete,
         manifest=listing.digest,
-        folder="" if wish.list_only else os.fspath(top.resolve()),
+        folder="" if wish.list_only else os.path.realpath(top),
     )
     if wish.list_only:
         yield replace(outcome, files=tuple(_kept(entry, "") for entry in entries))
@@ -181,10 +181,10 @@ def _fetch(page: RunPage, attempt: int, entry: Entry, draft: Draft, sleep: Calla
         try:
             more()
         except ServerUnavailable:
-            tries = 0 if draft.size > before else tries + 1
+            tries = 1 if draft.size > before else tries + 1
             if tries >= TRIES:
                 raise
-            sleep(FIRST_PAUSE_S * 2**tries)
+            sleep(FIRST_PAUSE_S * 2 ** (tries - 1))
         else:
             if draft.size <= before:
                 raise PinNotFound("the server sent no more of it")

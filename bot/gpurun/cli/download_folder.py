@@ -28,19 +28,19 @@ class Folder:
     def state_of(self, entry: Entry) -> bool | None:
         """True when this very file is there, False when another one is, None when there is none.
 
-        Raises UserError when something is in the way: a link, or a folder where the file should be.
+        Raises UserError when something is in the way: a link, a folder where the file should be, what may not be read.
         """
-        place = self.place(entry)
         try:
+            place = self.place(entry)
             status = place.lstat()
+            return status.st_size == entry.size and _sha256_of(place) == entry.sha256
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise self._trouble(error) from error
-        return status.st_size == entry.size and _sha256_of(place) == entry.sha256
+            raise UserError(f"{error.filename or self.top} cannot be read: {error.strerror}.") from error
 
     def place(self, entry: Entry) -> Path:
-        """Where it belongs. Raises UserError when links or files are in the way."""
+        """Where it belongs. Raises UserError when links or files are in the way, OSError."""
         *folders, name = entry.path.split("/")
         here = self.top
         if folders[:1] == [PARTS] or name == PARTS:

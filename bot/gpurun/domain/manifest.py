@@ -20,6 +20,8 @@ from gpurun.domain.stream import Artifact
 FORMAT = 1
 MAX_PATH = 512
 """Bytes."""
+_NO_SIZE = 2**63
+"""More than a file can have."""
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -58,7 +60,7 @@ def read_manifest(text: str) -> tuple[Entry, ...]:
         head, *lines = [json.loads(line) for line in text.splitlines()]
         known = head == {"gpurun_artifacts": FORMAT}
         entries = tuple(_entry(line) for line in lines)
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise UserError("What came is no list of artifacts.", hint="Is this the address of a run's page?") from error
     if not known:
         raise UserError("This list of artifacts is of another version of gpurun.", hint="Update gpurun.")
@@ -74,7 +76,7 @@ def is_plain_path(text: str) -> bool:
 
 def _entry(line: dict[str, object]) -> Entry:
     path, size, sha256 = line["path"], line["size"], line["sha256"]
-    if not (isinstance(path, str) and type(size) is int and size >= 0 and isinstance(sha256, str)):
+    if not (isinstance(path, str) and type(size) is int and 0 <= size < _NO_SIZE and isinstance(sha256, str)):
         raise ValueError("no entry")
     if not _SHA256.fullmatch(sha256) or not is_plain_path(path):
         raise ValueError("no entry that is taken")

@@ -17,6 +17,8 @@ FIRST_AFTER_S = 1.0
 """A process begins with work that somebody waits for."""
 BATCH = 200
 DELETE_TIMEOUT_S = 60.0
+HALF_SENT_FOR = timedelta(days=7)
+"""The only file of an attempt, of which no row tells, is looked for so long: a server may be off meanwhile."""
 
 log = structlog.get_logger()
 
@@ -51,6 +53,9 @@ async def forget_for_ever(store: Store, blobs: Blobs, clock: Clock, keep: timede
 
 def _old(tx: Tx, keep: timedelta) -> tuple[tuple[tuple[str, Artifact], ...], tuple[str, ...]]:
     """And the keys of their bytes, with those of files that were half sent when their attempt ended."""
-    old = tx.old_artifacts(ended_before=tx.now() - keep, limit=BATCH)
-    half_sent = (next_blob(attempt_id, tx.artifacts(attempt_id)) for attempt_id in {id_ for id_, _ in old})
+    before = tx.now() - keep
+    old = tx.old_artifacts(ended_before=before, limit=BATCH)
+    half_sent = [next_blob(attempt_id, tx.artifacts(attempt_id)) for attempt_id in {id_ for id_, _ in old}]
+    bare = tx.left_nothing(ended_after=before - HALF_SENT_FOR, ended_before=before)
+    half_sent += [next_blob(attempt_id, ()) for attempt_id in bare]
     return old, (*(artifact.blob for _, artifact in old), *half_sent)

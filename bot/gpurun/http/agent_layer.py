@@ -10,6 +10,7 @@ from gpurun.http.asgi import Refusal, answer, read_body
 from gpurun.http.callers import running_caller
 from gpurun.http.services import HttpServices
 from gpurun.http.spec import orders
+from gpurun.ports.store import Tx
 from gpurun.telemetry.told import text_of
 from gpurun_agent import protocol
 
@@ -18,12 +19,13 @@ MAX_BODY = 16 * 1024
 
 async def hear_of_layer(services: HttpServices, scope: Scope, receive: Receive, send: Send) -> None:
     """A layer counts before `run` begins, and once: what `run` says of its own volume changes nothing."""
-    caller = await running_caller(services.store, scope)
+    await running_caller(services.store, scope)  # nobody else is listened to
     body = await read_body(scope, receive, limit=MAX_BODY, timeout_s=BODY_TIMEOUT_S)
     try:
         told = {name: text_of(value) for name, value in protocol.decode(body)}
     except protocol.BadRecords as error:
         raise Refusal(400, f"The body is not records: {error}.") from None
+    caller = await running_caller(services.store, scope)  # the body may have taken until now
     if caller.attempt.phase is not Phase.SETUP:
         raise Refusal(409, "setup is over")
     data: dict[str, str | int | None] = {}
@@ -37,12 +39,17 @@ async def hear_of_layer(services: HttpServices, scope: Scope, receive: Receive, 
             data = {"sha256": sha256, "size": size}
         case "spoilt":
             await services.layers.spoilt(caller.attempt.id)
+        case "misfit":  # what does not fit this commit may fit another one
+            pass
         case _:
             raise Refusal(400, "This is no state of a layer.")
     kind, subject = f"setup_layer_{told['state']}", f"attempt:{caller.attempt.id}"
-    await services.store.write(
-        lambda tx: tx.audit(AuditEntry(at=tx.now(), actor="agent", kind=kind, subject=subject, data=data))
-    )
+
+    def note(tx: Tx) -> None:
+        if not any(entry.kind == kind for entry in tx.audit_of(subject)):  # it may not have heard the answer
+            tx.audit(AuditEntry(at=tx.now(), actor="agent", kind=kind, subject=subject, data=data))
+
+    await services.store.write(note)
     fields = orders(caller.attempt, cancel=caller.cancel)
     await answer(send, 200, protocol.encode(fields), content_type=RECORDS)
 

@@ -25,11 +25,13 @@ class Layers(Protocol):
         ...
 
     async def made(self, user: str, *, sha256: str, size: int, setup_ms: int) -> str:
-        """From now on others may take it. Why not; empty when it is kept."""
+        """From now on others may take it. Why not; empty when it is kept, also when that was said before."""
         ...
 
     async def spoilt(self, user: str) -> None:
-        """What it was given is of no use to anybody."""
+        """What it was given is of no use: it is forgotten, when it is of the scope for which this user would make one.
+        Else the other scope keeps it, and this one does not get it again.
+        """
         ...
 
     async def let_go(self, user: str) -> tuple[str, ...]:

@@ -222,6 +222,10 @@ class StreamRows(Protocol):
         """With the ids of their attempts: those whose bytes are kept although their instance is long gone."""
         ...
 
+    def left_nothing(self, *, ended_after: datetime, ended_before: datetime) -> tuple[str, ...]:
+        """Ids of attempts without any artifact whose instance went in that time."""
+        ...
+
     def drop_bytes(self, attempt_id: str, path: str) -> None:
         """The artifact has no bytes any more; all else of it stays."""
         ...

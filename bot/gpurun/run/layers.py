@@ -1,7 +1,7 @@
 """Whose layers of `setup` a run may take, and for whom it makes them: as GitHub's own cache does it.
 
 A pull request must not change what others get. So it takes what the default branch made and what it made itself, and
-makes layers for itself alone.
+makes layers for itself alone. In this version no run is the default branch's: `SHARED` is read, and empty.
 """
 
 from __future__ import annotations

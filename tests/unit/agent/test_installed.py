@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 
+import pytest
+
 from gpurun_agent.installed import CUT, Installed
 
 STATUS = """\
@@ -67,6 +69,30 @@ def test_packages_of_python_conda_and_dpkg(tmp_path):
         "bash=5.2.15-2+b8",
         "libc6=2.36-9+deb12u10",
     ]
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("https://me:pw@files.example/a-1.whl", " @ https://files.example/a-1.whl"),
+        ("https://b.s3.example/a.whl?X-Amz-Signature=SECRET&X=1#sha256=ab", " @ https://b.s3.example/a.whl"),
+        ("https://files.example?sig=SECRET", " @ https://files.example"),
+        ("https://files.example#SECRET", " @ https://files.example"),
+        ("https://files.example/@scope/a.whl", " @ https://files.example/@scope/a.whl"),
+        ("https://me@files.example/a@1/b.whl?to=x@evil.example/", " @ https://files.example/a@1/b.whl"),
+        ("https://files.example?a=/b@evil.example", " @ https://files.example"),
+        ("file:///gpurun/work/a@b", " @ file:///gpurun/work/a@b"),
+        ("ssh://git@github.com:22/a/b.git", " @ ssh://github.com:22/a/b.git"),
+        ("me:SECRET@host/path", "==1"),
+        ("[" * 100_000, "==1"),
+    ],
+)
+def test_of_an_address_only_the_place_is_told(tmp_path, url, told):
+    python(tmp_path, "/usr/bin/python3.12")
+    record = json.dumps({"url": url}) if url[0] != "[" else url
+    put(tmp_path, "/usr/lib/python3.12/site-packages/a-1.dist-info/direct_url.json", record)
+    text = Installed({"PATH": "/usr/bin"}, str(tmp_path)).text()
+    assert text == f"# python 3.12 in /usr\na{told}\n"
 
 
 def test_a_virtual_environment_is_what_its_python_means(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import io
 import os
@@ -152,11 +153,15 @@ def test_attributes_of_users_are_kept(tmp_path):
 
     def setup() -> None:
         (folder / "a").write_text("a")
-        os.setxattr(folder / "a", "user.mine", b"\0\xff\n")
+        for name in names:
+            os.setxattr(folder / "a", name, b"\0\xff=\n")
 
+    names = ["user.mine", "user.a=b", "user.%3D%25=", "user.="]
     (tmp_path / "two").mkdir()
     unpack(place_of(tmp_path / "two"), io.BytesIO(layer_of(folder, setup)), nothing)
-    assert os.getxattr(tmp_path / "two/a", "user.mine") == b"\0\xff\n"
+    assert {name: os.getxattr(tmp_path / "two/a", name) for name in os.listxattr(tmp_path / "two/a")} == dict.fromkeys(
+        names, b"\0\xff=\n"
+    )
 
 
 def test_what_is_left_out_is_neither_packed_nor_removed(tmp_path):
@@ -268,7 +273,43 @@ def open_to_all():
         yield folder
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def as_somebody(do, *, uid: int = 1000) -> str:
+    """Without any privilege, also as root. What it raised."""
+    told, tell = os.pipe()
+    child = os.fork()
+    if not child:  # whatever happens, it must not go on as this test
+        try:
+            os.setgroups([])
+            os.setresgid(uid, uid, uid)
+            if uid:
+                os.setresuid(uid, uid, uid)
+            else:
+                drop_capabilities()
+            do()
+        except BaseException as error:
+            os.write(tell, f"{type(error).__name__}: {error}".encode())
+        finally:
+            os._exit(0)
+    os.close(tell)
+    said = os.read(told, 4096)
+    os.close(told)
+    assert os.waitpid(child, 0)[1] == 0
+    return said.decode()
+
+
+def drop_capabilities() -> None:
+    """All that counts here, as `cap_drop: ALL` does."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    assert libc.syscall(CAPSET[os.uname().machine], header, (ctypes.c_uint32 * 6)()) == 0
+
+
+CAPSET = {"x86_64": 126, "aarch64": 91}
+
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+
+
+@only_root
 def test_somebody_without_a_name_puts_it_into_folders_of_others(open_to_all):
     """As a job that is no root does, in a folder that is open to all."""
 
@@ -282,16 +323,82 @@ def test_somebody_without_a_name_puts_it_into_folders_of_others(open_to_all):
         (folder / "open").mkdir(parents=True)
         (folder / "open").chmod(0o1777)
     layer = layer_of(one, setup)
-    child = os.fork()
-    if not child:  # whatever happens, it must not go on as this test
-        code = 1
-        try:
-            os.setgroups([])
-            os.setresgid(1000, 1000, 1000)
-            os.setresuid(1000, 1000, 1000)
-            unpack(place_of(two), io.BytesIO(layer), nothing)
-            code = 0
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert as_somebody(lambda: unpack(place_of(two), io.BytesIO(layer), nothing)) == ""
     assert (two / "open/mine/a").read_text() == "a\n"
+
+
+def shared_folder(folder: Path) -> None:
+    """Things of root and of others, open to all."""
+    for name in ("open", "others/deep"):
+        (folder / name).mkdir(parents=True)
+    for name in ("open/log", "others/deep/file", "group"):
+        (folder / name).write_text("before\n")
+        (folder / name).chmod(0o666)
+    os.chown(folder / "group", 0, 42)
+    for name in ("others", "others/deep", "others/deep/file"):
+        os.chown(folder / name, 2000, 2000)
+    for name in ("open", "others", "others/deep"):
+        (folder / name).chmod(0o777)
+
+
+@only_root
+@pytest.mark.parametrize("uid", [0, 1000])
+@pytest.mark.parametrize(
+    ("setup", "told"),
+    [
+        ("echo more >> open/log", "open/log, which setup made or changed, is of another user or group"),
+        ("echo more >> others/deep/file", "others/deep/file, which setup made or changed, is of another user or group"),
+        ("mv others/deep/file open/taken", "open/taken, which setup made or changed, is of another user or group"),
+        ("mv others/deep open/taken", "setup removed /others/deep, a folder of another user"),
+        ("mv others/deep skipped/taken", "setup removed /others/deep, a folder of another user"),
+        ("echo more >> group", "group, which setup made or changed, is of another user or group"),
+        ("mkdir open/shut; touch open/shut/a; chmod 0 open/shut", "setup closed /open/shut, so that nobody knows what"),
+    ],
+)
+def test_what_nobody_could_put_there_again_is_not_kept(open_to_all, uid, setup, told):
+    """`cap_drop: ALL` leaves root no more rights than its owner has: such a layer could only fail the next run."""
+    one = open_to_all / "one"
+    shared_folder(one)
+    (one / "skipped").mkdir()
+    (one / "skipped").chmod(0o777)
+    at = place_of(one, skip=[b"skipped"])
+    before = at.look(nothing)
+
+    def carry_out() -> None:
+        subprocess.run(["sh", "-c", setup], cwd=one, check=True)
+        pack(at, before, io.BytesIO(), MOST, nothing)
+
+    said = as_somebody(carry_out, uid=uid)
+    if uid == 0 and setup.endswith("open/log"):
+        assert said == ""  # its own
+    else:
+        assert said.startswith("NotKept: ")
+        assert told in said
+
+
+@only_root
+@pytest.mark.parametrize("uid", [0, 1000])
+def test_a_folder_that_gives_its_group_away_does_so_again(open_to_all, uid):
+    """As `dist-packages` of Debian, into which pip installs."""
+    one, two = open_to_all / "one", open_to_all / "two"
+    for folder in (one, two):
+        (folder / "staff").mkdir(parents=True)
+        os.chown(folder / "staff", uid, 42)
+        (folder / "staff").chmod(0o2775)
+    layer = open_to_all / "layer"
+    layer.touch()
+    layer.chmod(0o666)
+
+    def carry_out() -> None:
+        at = place_of(one)
+        before = at.look(nothing)
+        subprocess.run(["sh", "-c", "umask 022; mkdir -p staff/pkg/sub; touch staff/pkg/sub/a"], cwd=one, check=True)
+        with layer.open("wb") as file:
+            pack(at, before, file, MOST, nothing)
+        with layer.open("rb") as file:
+            unpack(place_of(two), file, nothing)
+
+    assert as_somebody(carry_out, uid=uid) == ""
+    made = two / "staff/pkg/sub"
+    assert (made.stat().st_gid, stat.S_IMODE(made.stat().st_mode)) == (42, 0o2755)
+    assert tree(two) == tree(one)

@@ -16,6 +16,9 @@ from gpurun.cli.main import cli
 from gpurun.domain.ids import Revision
 from gpurun.domain.layer import LayerWish
 from gpurun.domain.plan import ModelFile, ModelPin
+from gpurun.provider_kit import registry
+from tests.fakes.clock import FakeClock
+from tests.fakes.cloud import KeepingCloud
 
 USER = "0" * 26
 NOW = SystemClock().now()
@@ -79,6 +82,25 @@ def test_the_list_shows_layers_of_setup(state):
     )
     (told,) = json.loads(cache("list", "--json")[1])["setup_layers"]
     assert (told["repository"], told["setup_s"], told["attempts"]) == ("local/train", 58.3, [USER])
+
+
+def test_volumes_that_nobody_could_remove_are_not_told_as_freed(state, monkeypatch):
+    layers = LayerShelf(state / "layers")
+    wish = LayerWish(repo="0:local/train", key="k", read=("local",), write="local")
+    volume = layers.use(wish, user=USER, until=NOW, now=NOW).volume
+    layers.made(USER, sha256="5" * 64, size=1_200_000_000, setup_ms=58_300, now=NOW)
+    layers.let_go(USER, NOW)
+    cloud = KeepingCloud(FakeClock(), volumes={volume})
+    monkeypatch.setattr(registry, "open_provider", lambda name, _: registry.Broken(name, "bad settings: no host"))
+    code, out, err = cache("prune", "--all")
+    assert (code, out) == (2, "")
+    assert err == (
+        "gpurun cache prune: The volumes of 1 setup layer are still there: the provider docker cannot be used "
+        "(bad settings: no host).\nRepeat the command when this is mended.\n"
+    )
+    monkeypatch.setattr(registry, "open_provider", lambda *_: cloud)
+    assert cache("prune", "--all")[0] == 0
+    assert cloud.volumes == set()
 
 
 def test_the_list_shows_what_runs_use(put, shelf, monkeypatch):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -35,7 +38,8 @@ def get(page, tmp_path, slept, capsys):
     """Runs the command; gives the code and the object that it printed."""
 
     def get(*patterns: str, **more):
-        wish = Wish(address=more.pop("address", ADDRESS), patterns=patterns, folder=tmp_path / "to", **more)
+        where = {"address": ADDRESS, "folder": tmp_path / "to"}
+        wish = Wish(patterns=patterns, **where | more)
         code = download(wish, as_json=True, sleep=slept.append)
         told = capsys.readouterr()
         assert KEY not in told.out + told.err
@@ -207,6 +211,39 @@ def test_a_link_in_the_folder_is_not_followed(get, tmp_path, link):
     assert list((tmp_path / "else").iterdir()) == []
 
 
+@pytest.fixture
+def of_nobody():
+    """A folder of somebody who is not root, as whom the test goes on: root reads everything."""
+    with tempfile.TemporaryDirectory(prefix="gpurun-test-") as name:
+        if os.geteuid():
+            yield Path(name)
+            return
+        os.chown(name, 1000, 1000)
+        os.seteuid(1000)
+        try:
+            yield Path(name)
+        finally:
+            os.seteuid(0)
+
+
+def test_a_file_that_may_not_be_read_is_told(get, of_nobody):
+    place = of_nobody / "z"
+    place.write_bytes(FILES["z"])
+    place.chmod(0)
+    assert get("z", folder=of_nobody)[1]["error"] == f"{place} cannot be read: Permission denied."
+    (of_nobody / "out/deep").mkdir(parents=True)
+    (of_nobody / "out").chmod(0)
+    told = get("out/deep/*", folder=of_nobody)[1]
+    (of_nobody / "out").chmod(0o700)
+    assert told["error"] == f"{of_nobody / 'out/deep'} cannot be read: Permission denied."
+
+
+def test_a_folder_that_leads_to_itself_is_told(get, tmp_path):
+    (tmp_path / "to").symlink_to("to")
+    code, told, _ = get("z")
+    assert (code, "Too many levels of symbolic links" in told["error"]) == (2, True)
+
+
 def test_a_folder_where_a_file_belongs_is_told(get, tmp_path):
     (tmp_path / "to/z").mkdir(parents=True)
     assert get(force=True)[1]["error"] == f"{tmp_path / 'to/z'} is in the way: no file, or a link."
@@ -235,6 +272,50 @@ def test_what_is_no_address_of_a_run_is_refused(address):
     assert KEY not in f"{refused.value}{refused.value.hint}"
 
 
-def test_what_is_no_gpurun_server_is_told(page, get):
-    page.manifest = "<html>"
-    assert get()[1]["error"] == "What came is no list of artifacts."
+@pytest.mark.parametrize("host", ["x" * 64, "a..b", "xn--a", "\udcff"])
+def test_a_host_that_cannot_be_is_told(get, host):
+    code, told, _ = get(address=f"https://{host}.example/runs/{RUN}?key={KEY}")
+    assert (code, told["error"]) == (2, "This is no address of a run's page.")
+
+
+def test_a_key_that_no_address_has_room_for_is_told(get):
+    assert get(address=f"https://h/runs/{RUN}?key={KEY * 4000}")[1]["error"] == "This is no address of a run's page."
+
+
+SIZE = '{"gpurun_artifacts": 1}\n{"path": "a", "size": %s, "sha256": "' + "a" * 64 + '"}'
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        "<html>",
+        "[" * 100_000,
+        "{" * 5,
+        '{"gpurun_artifacts": 1}\n[]',
+        SIZE % "1e400",
+        SIZE % 10**400,
+        SIZE % ("9" * 5000),
+    ],
+)
+def test_what_is_no_gpurun_server_is_told(page, get, manifest):
+    page.manifest = manifest
+    assert get(list_only=True)[1]["error"] == "What came is no list of artifacts."
+
+
+@pytest.mark.parametrize("number", ["", "two", "²", "9" * 5000])
+def test_a_list_of_no_attempt_is_told(page, get, number):
+    page.number = number
+    assert get()[1]["error"] == "gpurun.example is no gpurun server that this version knows."
+
+
+def test_a_list_that_breaks_off_is_asked_for_again(page, get, slept):
+    page.cut_lists_after = [10]
+    assert get()[0] == 0
+    assert slept == [0.5]
+
+
+@pytest.mark.parametrize("cuts", [[0] * 5, [3000, 0, 0, 0, 0]])
+def test_the_pauses_of_a_server_that_is_away_are_7_5_s(page, get, slept, cuts):
+    page.cut_after = list(cuts)
+    assert get("out/*.bin")[0] == 3
+    assert (slept, page.cut_after) == ([0.5, 1.0, 2.0, 4.0], [])

@@ -73,3 +73,21 @@ async def test_only_what_is_old_enough_loses_its_bytes(store, blobs, died):
     for name in ("young", "live"):
         assert 0 not in await kept(store, blobs, name)
         assert all(row.blob for row in await store.read(lambda tx, name=name: tx.artifacts(name)))
+
+
+async def test_a_file_that_was_half_sent_goes_also_where_it_was_the_only_one(store, blobs):
+    ends = {"old": LONG_AGO, "young": LONG_AGO + timedelta(seconds=2), "late": LONG_AGO - timedelta(days=6)}
+
+    def write(tx):
+        for name, at in ends.items():
+            over = {"state": AttemptState.GONE, "gone_at": at, "state_since": at, "due_at": None}
+            tx.add_attempt(an_attempt(id=name, name=name, run_id=name, **over))
+        tx.add_attempt(an_attempt(id="live", name="live", run_id="live", state=AttemptState.LIVE, state_since=LONG_AGO))
+
+    await store.write(write)
+    for name in (*ends, "live"):
+        await blobs.append(f"artifacts/{name}/0", 0, b"half")
+    assert await forget_once(store, blobs, KEEP) == 0
+    assert {name: await blobs.size(f"artifacts/{name}/0") for name in (*ends, "live")} == {
+        "old": 0, "young": 4, "late": 0, "live": 4,
+    }  # fmt: skip

@@ -37,6 +37,13 @@ async def test_a_layer_is_kept_and_audited(world):
     assert kinds[-2:] == ["setup_layer_made", "setup_layer_spoilt"]
 
 
+async def test_what_is_said_again_is_audited_once(world):
+    await in_setup(world)
+    assert [(await tell(world, MADE)).status_code for _ in range(2)] == [200, 200]
+    kinds = [entry.kind for entry in await world.store.read(lambda tx: tx.audit_of(f"attempt:{ATTEMPT_ID}"))]
+    assert kinds.count("setup_layer_made") == 1
+
+
 async def test_what_is_not_kept_says_why(world):
     await in_setup(world)
     world.services.layers.refuse = "there is one already"
@@ -44,10 +51,32 @@ async def test_what_is_not_kept_says_why(world):
     assert (answer.status_code, answer.text.strip()) == (409, "there is one already")
 
 
+async def test_what_does_not_fit_is_audited_and_stays(world):
+    await in_setup(world)
+    assert (await tell(world, [("state", "misfit"), ("detail", "the commit has a.py")])).status_code == 200
+    assert world.services.layers.told == []
+    (*_, entry) = await world.store.read(lambda tx: tx.audit_of(f"attempt:{ATTEMPT_ID}"))
+    assert entry.kind == "setup_layer_misfit"
+
+
 async def test_after_setup_nobody_is_heard(world):
     await in_setup(world)
     await world.store.write(lambda tx: tx.saw(ATTEMPT_ID, phase=Phase.RUNNING))
     assert (await tell(world, MADE)).status_code == 409
+    assert world.services.layers.told == []
+
+
+async def test_words_that_began_in_setup_and_end_in_run_are_not_heard(world):
+    """What sends them is `run`, or what `setup` left in the background."""
+    await in_setup(world)
+
+    async def slowly():
+        yield protocol.encode(MADE[:1])
+        await world.store.write(lambda tx: tx.saw(ATTEMPT_ID, phase=Phase.RUNNING))
+        yield protocol.encode(MADE[1:])
+
+    answer = await world.client.post("/agent/v1/layer", content=slowly(), headers=world.bearer())
+    assert (answer.status_code, answer.text.strip()) == (409, "setup is over")
     assert world.services.layers.told == []
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import TypeVar
-
-from anyio import to_thread
 
 from gpurun.adapters.layers.shelf import LayerShelf
 from gpurun.domain.errors import Transient
@@ -53,6 +52,6 @@ class FileLayers:
 
 async def _in_thread(fn: Callable[[], T]) -> T:
     try:
-        return await to_thread.run_sync(fn)
+        return await asyncio.to_thread(fn)
     except OSError as error:
         raise Transient(f"The records of setup layers cannot be used: {error.strerror}.") from error

@@ -2,6 +2,7 @@
 
     <folder>/id                what volumes of these records carry as their label
     <folder>/kept/<name>       one layer; its mtime is when it was last used
+    <folder>/spoilt/<name>     the volume of another scope's layer that could not be used for what is named so here
     <folder>/uses/<attempt>    the volume of an attempt, and until when at the latest
 
 They are no rows of the database: the volumes belong to the engine of this machine, which several databases may use
@@ -96,6 +97,7 @@ class LayerShelf:
                 return self._told(known)
             uses = self._uses(now)
             found = [kept for scope in wish.read if (kept := self._kept(_name(wish.repo, scope, wish.key)))]
+            found = [kept for kept in found if kept.volume != self._spoilt(wish)]
             ready = [kept for kept in found if kept.maker not in {use.user for use in uses}]
             if found and not ready:
                 return None
@@ -122,8 +124,10 @@ class LayerShelf:
                 return "this run makes none"
             if self.max_bytes and size > self.max_bytes:
                 return "it is too large"
-            if self._kept(_name(use.wish.repo, use.wish.write, use.wish.key)):
-                return "there is one already"
+            there = self._kept(_name(use.wish.repo, use.wish.write, use.wish.key))
+            if there is not None:
+                said_before = there.maker == user and (there.sha256, there.size) == (sha256, size)
+                return "" if said_before else "there is one already"
             kept = KeptLayer(
                 repo=use.wish.repo,
                 scope=use.wish.write,
@@ -142,9 +146,14 @@ class LayerShelf:
         """As the port says."""
         with self._lock():
             use = self._use_of(user)
-            for kept in self._all() if use and use.layer else ():
-                if use and kept.volume == use.volume:
-                    self._path(kept.name).unlink(missing_ok=True)
+            if use is None or use.layer is None:
+                return
+            own = _name(use.wish.repo, use.wish.write, use.wish.key)
+            kept = self._kept(own)
+            if kept is not None and kept.volume == use.volume:
+                self._path(own).unlink(missing_ok=True)
+            else:
+                _replace(self.folder / "spoilt" / own, use.volume)
 
     def has(self, user: str) -> bool:
         """It has a use on record. Cheap."""
@@ -178,7 +187,11 @@ class LayerShelf:
             for user in self.users() & set(over) | self.users() - {use.user for use in self._uses(now)}:
                 (self.folder / "uses" / user).unlink(missing_ok=True)
             self._evict(self.max_bytes or None, None, now, ClearedLayers())
-            return tuple(sorted(set(volumes) - self._needed(now)))
+            needed = self._needed(now)
+            for path in _entries(self.folder / "spoilt"):
+                if path.name.startswith(".") or _text(path) not in needed:
+                    path.unlink(missing_ok=True)
+            return tuple(sorted(set(volumes) - needed))
 
     def all(self, now: datetime) -> tuple[tuple[KeptLayer, tuple[str, ...]], ...]:
         """Each with the attempts that use it, the last used first."""
@@ -247,6 +260,10 @@ class LayerShelf:
             return KeptLayer(**json.loads(path.read_text("utf-8")), used_at=path.stat().st_mtime)
         return None
 
+    def _spoilt(self, wish: LayerWish) -> str:
+        """A volume; empty when there is none."""
+        return _text(self.folder / "spoilt" / _name(wish.repo, wish.write, wish.key))
+
     def _all(self) -> list[KeptLayer]:
         names = [path.name for path in _entries(self.folder / "kept") if not path.name.startswith(".")]
         return [kept for name in names if (kept := self._kept(name)) is not None]
@@ -278,6 +295,12 @@ class LayerShelf:
 
 def _name(repo: str, scope: str, key: str) -> str:
     return hashlib.sha256(f"{repo}\0{scope}\0{key}".encode()).hexdigest()[:32]
+
+
+def _text(path: Path) -> str:
+    with suppress(OSError, ValueError):
+        return path.read_text("utf-8")
+    return ""
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import and_, bindparam, func, insert, select, update
+from sqlalchemy import ColumnElement, and_, bindparam, func, insert, not_, select, update
 
 from gpurun.adapters.store import tables
 from gpurun.adapters.store.base import TransactionBase
@@ -85,15 +85,19 @@ class StreamTable(TransactionBase):
 
     def old_artifacts(self, *, ended_before: datetime, limit: int) -> tuple[tuple[str, Artifact], ...]:
         table, attempt = tables.artifact, tables.attempt
-        ended = and_(
-            attempt.c.state.in_((AttemptState.GONE, AttemptState.VOID)),
-            func.coalesce(attempt.c.gone_at, attempt.c.state_since) < ended_before,
-        )
+        ended = _ended(before=ended_before)
         of = table.join(attempt, attempt.c.id == table.c.attempt_id)
         columns = (table.c.attempt_id, table.c.path, table.c.size, table.c.sha256, table.c.blob)
         order = (table.c.attempt_id, table.c.path)
         found = select(*columns).select_from(of).where(table.c.blob != "", ended).order_by(*order).limit(limit)
         return tuple((row.pop("attempt_id"), Artifact(**row)) for row in map(dict, self._all(found)))
+
+    def left_nothing(self, *, ended_after: datetime, ended_before: datetime) -> tuple[str, ...]:
+        table, artifact = tables.attempt, tables.artifact
+        left = select(artifact.c.path).where(artifact.c.attempt_id == table.c.id).exists()
+        ended = and_(_ended(before=ended_before), not_(_ended(before=ended_after)))
+        found = select(table.c.id).where(ended, not_(left)).order_by(table.c.id)
+        return tuple(row["id"] for row in self._all(found))
 
     def drop_bytes(self, attempt_id: str, path: str) -> None:
         table = tables.artifact
@@ -111,3 +115,10 @@ class StreamTable(TransactionBase):
         move = {"id_": attempt_id, "name_": name, "offset_": offset, "next": offset + length}
         if not self._change_quietly(_MOVE, move):
             raise WrongOffset(self.stream_end(attempt_id, name).next)
+
+
+def _ended(*, before: datetime) -> ColumnElement[bool]:
+    """Attempts whose instance went before that."""
+    attempt = tables.attempt.c
+    ended_at = func.coalesce(attempt.gone_at, attempt.state_since)
+    return and_(attempt.state.in_((AttemptState.GONE, AttemptState.VOID)), ended_at < before)

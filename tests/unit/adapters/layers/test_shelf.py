@@ -57,6 +57,16 @@ def test_the_same_attempt_hears_the_same_whatever_happened_meanwhile(shelf):
     assert shelf.let_go(A, NOW) == (first.volume,)
 
 
+def test_who_did_not_hear_the_answer_may_say_it_again(shelf):
+    given = use(shelf, A, wish())
+    for _ in range(2):
+        assert shelf.made(A, sha256=SHA, size=10, setup_ms=1500, now=NOW) == ""
+    for other in ({"sha256": "6" * 64, "size": 10}, {"sha256": SHA, "size": 11}):
+        assert shelf.made(A, **other, setup_ms=1500, now=NOW) == "there is one already"
+    shelf.let_go(A, NOW)
+    assert use(shelf, B, wish()).volume == given.volume
+
+
 def test_nobody_takes_what_its_maker_may_write_to(shelf):
     use(shelf, A, wish())
     assert shelf.made(A, sha256=SHA, size=1, setup_ms=1, now=NOW) == ""
@@ -85,6 +95,24 @@ def test_what_is_spoilt_is_forgotten_and_its_volume_goes_with_the_last_use(shelf
     assert shelf.let_go(B, NOW) == ()
     assert shelf.let_go(C, NOW) == (volume,)
     assert shelf.let_go(C, NOW) == ()
+
+
+def test_nobody_spoils_what_another_scope_has(shelf):
+    shared = LayerWish(repo="7:octo/app", key="k", read=("shared",), write="shared")
+    d, e, f = ("0" * 25 + letter for letter in "def")
+    volume = make(shelf, A, shared)
+    assert use(shelf, B, wish(pr=5)).volume == volume
+    shelf.spoilt(B)
+    shelf.let_go(B, NOW)
+    own = make(shelf, C, wish(pr=5))  # it makes its own, and is not given the other one again
+    assert use(shelf, d, wish(pr=5)).volume == own
+    assert use(shelf, e, wish(pr=6)).volume == volume
+    assert use(shelf, f, shared).volume == volume
+    assert shelf.tidy((d, e, f), (volume, own), NOW) == ()
+    assert len(list((shelf.folder / "spoilt").iterdir())) == 1
+    shelf.clear(0, None, NOW)
+    shelf.tidy((), (), NOW)
+    assert list((shelf.folder / "spoilt").iterdir()) == []
 
 
 def test_who_makes_a_layer_cannot_spoil_another_one(shelf):
