@@ -123,8 +123,8 @@ class AttemptSteps:
                 facts = replace(facts, left_behind=left_behind)
             case Destroy():
                 facts = replace(facts, destroyed=await self._destroy(attempt))
-            case SaveAttempt(row=row) if row.state is AttemptState.VOID:
-                await self._let_all_go(attempt)
+            case SaveAttempt() as decision if _is_void(decision):
+                facts = await self._all_let_go(attempt, facts)
             case SaveAttempt() | AttemptIsOver():
                 raise Bug("What needs no call was not written at once.")
             case SendCreate():
@@ -165,6 +165,8 @@ class AttemptSteps:
             if asked is None and _needs_a_call(decision):
                 return lease, (attempt, run, facts, now)
             match decision:
+                case SaveAttempt() if _is_void(decision) and not known.let_go:
+                    tx.release(lease, due_at=now)  # called off under the step
                 case SaveAttempt():
                     self._save(tx, attempt, run, decision, lease, last_log)
                 case AttemptIsOver():
@@ -249,9 +251,8 @@ class AttemptSteps:
         match decide_attempt(attempt, run, facts, now):
             case SendCreate():
                 pass
-            case SaveAttempt(row=row) if row.state is AttemptState.VOID:
-                await self._let_all_go(attempt)
-                return facts
+            case SaveAttempt() as decision if _is_void(decision):
+                return await self._all_let_go(attempt, facts)
             case _:
                 return facts
         still_mine(for_s=CREATE_TIMEOUT_S)
@@ -261,7 +262,7 @@ class AttemptSteps:
             return facts
         created = await self._create(attempt, launch)
         if not isinstance(created, Accepted) and not _in_doubt(created):
-            await self._let_all_go(attempt)
+            facts = await self._all_let_go(attempt, facts)
         return replace(facts, created=created)
 
     def _send_create(self, tx: Tx, lease: Lease, asked: AttemptFacts) -> bool:
@@ -417,6 +418,11 @@ class AttemptSteps:
         await self._let_all_go(attempt)
         return Destroyed()
 
+    async def _all_let_go(self, attempt: Attempt, facts: AttemptFacts) -> AttemptFacts:
+        """Only then it may end as what never was."""
+        await self._let_all_go(attempt)
+        return replace(facts, let_go=True)
+
     async def _let_all_go(self, attempt: Attempt) -> None:
         """What was open for it on this machine."""
         await edges.call(
@@ -441,9 +447,11 @@ def _address(uplink: Uplink) -> str:
 
 def _needs_a_call(decision: AttemptDecision) -> bool:
     """Also before the end of what never was: its uplink is open."""
-    if isinstance(decision, SaveAttempt):
-        return decision.row.state is AttemptState.VOID
-    return not isinstance(decision, AttemptIsOver)
+    return _is_void(decision) if isinstance(decision, SaveAttempt) else not isinstance(decision, AttemptIsOver)
+
+
+def _is_void(decision: SaveAttempt) -> bool:
+    return decision.row.state is AttemptState.VOID
 
 
 def _in_doubt(created: Rejected | Unclear) -> bool:

@@ -113,6 +113,8 @@ class AttemptFacts:
     last_words: LastWords | None = None
     left_behind: LeftBehind | None = None
     destroyed: Destroyed | StillThere | None = None
+    let_go: bool = False
+    """This step closed what was open for the attempt on this machine. Nobody does it after an end as void."""
 
 
 @dataclass(frozen=True, slots=True)
