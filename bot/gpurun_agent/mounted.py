@@ -6,9 +6,12 @@ import os
 
 from gpurun_agent import protocol
 from gpurun_agent.ending import End, Ended
+from gpurun_agent.target import make_folders, place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Callable
+
     from gpurun_agent.run import Run
     from gpurun_agent.spec import File, Model
 
@@ -23,6 +26,7 @@ def use(run: Run, models: list[Model], hub: str) -> bool:
     cache = os.path.join(hub, "hub")
     if not _is_read_only(cache):
         return False
+    make_folders(models)
     total = 0
     for model in models:
         repo = os.path.join(cache, "--".join([model.kind + "s", *model.id.split("/")]))
@@ -31,7 +35,7 @@ def use(run: Run, models: list[Model], hub: str) -> bool:
             path = os.path.join(snapshot, file.path)
             _require(path, model, file)
             if model.target:
-                _place(os.path.join(model.target, file.path), path)
+                place(model, file, _linked_to(path))
             total += file.size
     run.say("weights mounted (%d MiB)" % -(-total // _MIB))
     return True
@@ -56,11 +60,6 @@ def _require(path: str, model: Model, file: File) -> None:
         raise Ended(End(protocol.FAILED, protocol.WEIGHTS, "%s of %s %s." % (file.path, model.id, told)))
 
 
-def _place(path: str, mounted: str) -> None:
-    """A link: the folder around it can be written to, the bytes cannot."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
-    os.symlink(mounted, path)
+def _linked_to(mounted: str) -> Callable[[str], None]:
+    """The folder around it can be written to, the bytes cannot."""
+    return lambda path: os.symlink(mounted, path)

@@ -12,6 +12,7 @@ import time
 from gpurun_agent import protocol
 from gpurun_agent.contact import Errand
 from gpurun_agent.ending import End, Ended
+from gpurun_agent.target import make_folders, place
 from gpurun_agent.wire import Line, Request, quote
 
 TYPE_CHECKING = False
@@ -31,12 +32,15 @@ _MIB = 1024 * 1024
 
 
 def fetch(run: Run, models: list[Model], hub: str) -> None:
-    """Raises Ended (failed): `weights_mismatch` names the file, `weights` says why one cannot be had."""
+    """Raises Ended (failed): `weights_mismatch` names the file, `weights` says why one cannot be had, or not be put
+    into its `target`.
+    """
     import hashlib  # noqa: F401  # an image without it is told so before the first byte
 
     blobs = _Blobs(run, hub)
     for model in models:
         _check_names(model)
+    make_folders(models)
     blobs.fetch(models)
     for model in models:
         for name in model.refs:
@@ -44,7 +48,7 @@ def fetch(run: Run, models: list[Model], hub: str) -> None:
         for file in model.files:
             _link(model, file, blobs.folder(model))
             if model.target:
-                _place(model.target, file, os.path.join(blobs.folder(model), "blobs", file.etag))
+                place(model, file, _same_as(os.path.join(blobs.folder(model), "blobs", file.etag)))
 
 
 class _Blobs:
@@ -267,20 +271,18 @@ def _link(model: Model, file: File, folder: str) -> None:
     os.symlink("%sblobs/%s" % (up, file.etag), link)
 
 
-def _place(target: str, file: File, blob: str) -> None:
+def _same_as(blob: str) -> Callable[[str], None]:
     """A plain file: the same inode where that is possible, else a copy."""
-    path = os.path.join(target, file.path)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
-    try:
-        os.link(blob, path)
-    except OSError:
-        with open(blob, "rb") as source, open(path, "wb") as copy:
-            while True:
-                data = source.read(_READ_SIZE)
-                if not data:
-                    break
-                copy.write(data)
+
+    def put(path: str) -> None:
+        try:
+            os.link(blob, path)
+        except OSError:
+            with open(blob, "rb") as source, open(path, "wb") as copy:
+                while True:
+                    data = source.read(_READ_SIZE)
+                    if not data:
+                        break
+                    copy.write(data)
+
+    return put

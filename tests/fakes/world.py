@@ -217,6 +217,8 @@ class World:
         assert len(ends) == 1
         assert not self.cloud.alive
         assert not self.uplinks.open_now
+        over = {attempt.id for attempt in await self.the_attempts()}
+        assert not over & (set(self.hub.uses) | set(self.layers.uses)), "in use after the end"
         for attempt in await self.the_attempts():
             assert attempt.state in OVER
         checks = await self.store.read(lambda tx: tx.publications(run.id))

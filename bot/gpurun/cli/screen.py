@@ -29,8 +29,9 @@ LAID_OUT_CHARS = 32 * 1024
 PEEK_BYTES = 4096
 OURS = "::gpurun:: "
 """What lines of the agent in the log start with."""
-_PERCENT = re.compile(r" \d+ %$|, step \d+/\d+$")
-_MOVES = re.compile(r" \d+ %$|, step \d+/\d+$|(?<=quiet for ).+$")
+_PERCENT = re.compile(r" \d+ %(?=,|$)|, step \d+/\d+$")
+_PERCENT_OF = re.compile(r" \d+ % of (?=[^,]+(,|$))")
+_MOVES = re.compile(r" \d+ %( of [^,]+)?(?=,|$)|, step \d+/\d+$|(?<=quiet for ).+$")
 """What changes all the time; a terminal has a line for that."""
 _STYLES = {Verdict.PASSED: "bold green", Verdict.CANCELLED: "bold yellow"}
 _AFTER_THE_LOG = (Phase.COLLECTING, Phase.FINISHED)
@@ -202,7 +203,7 @@ class PeopleScreen:
             self._since = facts.now
         self._word = word
         if self._status is None and news:
-            self._say(f"· {_PERCENT.sub('', word)}", "dim")
+            self._say(f"· {_PERCENT.sub('', _PERCENT_OF.sub(', ', word))}", "dim")
         if self._status is not None:
             self._trouble(facts.run.last_error)
             self._status.update(self._line(facts))

@@ -76,6 +76,9 @@ class ResultKind(StrEnum):
 BUILDING = "building"
 BUILT = "built"
 """When the build of an image began and ended, beside the phases of the agent."""
+FETCHING = "fetching"
+FETCHED = "fetched"
+"""The same of the weights that the bot brings before there is an instance. Neither when they are all there."""
 
 
 class Phase(StrEnum):
@@ -262,7 +265,7 @@ class Attempt:
     """Hash of the run token; empty until claimed."""
     phase: Phase | None = None
     phase_times: Mapping[str, datetime] = field(default_factory=dict)
-    """First time each phase was seen, by our clock; and BUILDING and BUILT of an image."""
+    """First time each phase was seen, by our clock; BUILDING and BUILT of an image, FETCHING and FETCHED of weights."""
     last_seen_at: datetime | None = None
     observed: InstanceState | None = None
     observed_at: datetime | None = None

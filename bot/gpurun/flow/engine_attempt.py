@@ -29,7 +29,7 @@ from gpurun.domain.stream import StreamName
 from gpurun.flow import edges, failpoints
 from gpurun.flow.build import ImageBuilds
 from gpurun.flow.engine_layer import let_layer_go, with_layer
-from gpurun.flow.engine_weights import lay_out_weights, let_weights_go, side_by_side
+from gpurun.flow.engine_weights import Prepared, lay_out_weights, let_weights_go, side_by_side
 from gpurun.flow.login import login_of
 from gpurun.flow.planning import job_of
 from gpurun.flow.services import CALL_TIMEOUT_S, MOVES, EngineServices, engine_audit
@@ -44,7 +44,6 @@ from gpurun.run.decide_attempt import (
     AttemptDecision,
     AttemptFacts,
     AttemptIsOver,
-    BuildFailed,
     Destroy,
     Destroyed,
     LastWords,
@@ -56,7 +55,6 @@ from gpurun.run.decide_attempt import (
     SendCreate,
     StillThere,
     Unclear,
-    WrongWeights,
     decide_attempt,
 )
 from gpurun.run.tokens import claim_token
@@ -123,8 +121,8 @@ class AttemptSteps:
                 facts = replace(facts, left_behind=left_behind)
             case Destroy():
                 facts = replace(facts, destroyed=await self._destroy(attempt))
-            case SaveAttempt(row=row) if row.state is AttemptState.VOID:
-                await self._let_all_go(attempt)
+            case SaveAttempt() as decision if _is_void(decision):
+                facts = await self._all_let_go(attempt, facts)
             case SaveAttempt() | AttemptIsOver():
                 raise Bug("What needs no call was not written at once.")
             case SendCreate():
@@ -158,6 +156,7 @@ class AttemptSteps:
         """The lease while the row is this worker's and due, and the rows when the next thing is a call."""
         if asked is not None and isinstance(asked.created, Accepted):  # a fact, whoever holds the row now
             self._set_ref(tx, lease.id, asked.created.ref)
+        _note_times(tx, lease.id, asked)
         for _ in range(MOVES):
             attempt, run, facts, now = self._rows(tx, lease.id)
             known = facts if asked is None else replace(asked, account=facts.account)
@@ -165,6 +164,8 @@ class AttemptSteps:
             if asked is None and _needs_a_call(decision):
                 return lease, (attempt, run, facts, now)
             match decision:
+                case SaveAttempt() if _is_void(decision) and not known.let_go:
+                    tx.release(lease, due_at=now)  # called off under the step
                 case SaveAttempt():
                     self._save(tx, attempt, run, decision, lease, last_log)
                 case AttemptIsOver():
@@ -244,14 +245,13 @@ class AttemptSteps:
         self, attempt: Attempt, run: Run, facts: AttemptFacts, now: datetime, lease: Lease
     ) -> AttemptFacts:
         """Prepares, and when all is ready wins the CAS and calls create: the only place that does."""
-        launch, prepared = await self._all_prepared(attempt, run)
-        facts = replace(facts, prepared=prepared)
+        prepared = await self._all_prepared(attempt, run, now)
+        facts = replace(facts, prepared=prepared.outcome, times=prepared.times)
         match decide_attempt(attempt, run, facts, now):
             case SendCreate():
                 pass
-            case SaveAttempt(row=row) if row.state is AttemptState.VOID:
-                await self._let_all_go(attempt)
-                return facts
+            case SaveAttempt() as decision if _is_void(decision):
+                return await self._all_let_go(attempt, facts)
             case _:
                 return facts
         still_mine(for_s=CREATE_TIMEOUT_S)
@@ -259,9 +259,9 @@ class AttemptSteps:
             self._s.store, failpoints.ATTEMPT_SEND_CREATE, lambda tx: self._send_create(tx, lease, facts)
         ):
             return facts
-        created = await self._create(attempt, launch)
+        created = await self._create(attempt, prepared.launch)
         if not isinstance(created, Accepted) and not _in_doubt(created):
-            await self._let_all_go(attempt)
+            facts = await self._all_let_go(attempt, facts)
         return replace(facts, created=created)
 
     def _send_create(self, tx: Tx, lease: Lease, asked: AttemptFacts) -> bool:
@@ -272,9 +272,7 @@ class AttemptSteps:
         tx.audit(engine_audit(now, "create_sent", f"attempt:{attempt.id}", name=attempt.name))
         return True
 
-    async def _all_prepared(
-        self, attempt: Attempt, run: Run
-    ) -> tuple[Launch, Preparation | Rejected | WrongWeights | BuildFailed]:
+    async def _all_prepared(self, attempt: Attempt, run: Run, now: datetime) -> Prepared:
         """Image and weights, as far as they are. A job whose image is refused downloads nothing."""
         if run.plan is None:
             raise Bug(f"The run {run.id} has an attempt and no plan.")
@@ -288,20 +286,21 @@ class AttemptSteps:
                 ),
             )
         except SecretUnavailable as lost:  # since planning
-            return launch, Rejected("auth", str(lost))
+            return Prepared(launch, Rejected("auth", str(lost)))
         launch = replace(launch, login=login)
         built = await self._builds.image_of(attempt, run.plan, launch, wait_s=PREPARE_WAIT_S)
         if not isinstance(built, Preparation) or not built.ready:
-            return launch, built
+            return Prepared(launch, built)
         image = await self._prepare(attempt, launch)
         if isinstance(image, Rejected):
-            return launch, image
+            return Prepared(launch, image)
         wait_s = PREPARE_WAIT_S if image.ready else 0.0
-        launch, weights = await lay_out_weights(self._s, attempt, run.plan, launch, wait_s=wait_s)
-        if isinstance(weights, WrongWeights):
-            return launch, weights
-        prepared = side_by_side(image, weights)
-        return await with_layer(self._s, attempt, run, run.plan, launch) if prepared.ready else launch, prepared
+        came = await lay_out_weights(self._s, attempt, run.plan, launch, now=now, wait_s=wait_s)
+        if not isinstance(came.outcome, Preparation):
+            return came
+        both = side_by_side(image, came.outcome)
+        launch = await with_layer(self._s, attempt, run, run.plan, came.launch) if both.ready else came.launch
+        return Prepared(launch, both, came.times)
 
     async def _launch(self, attempt: Attempt, plan: Plan) -> Launch:
         uplink = await edges.call(
@@ -417,6 +416,11 @@ class AttemptSteps:
         await self._let_all_go(attempt)
         return Destroyed()
 
+    async def _all_let_go(self, attempt: Attempt, facts: AttemptFacts) -> AttemptFacts:
+        """Only then it may end as what never was."""
+        await self._let_all_go(attempt)
+        return replace(facts, let_go=True)
+
     async def _let_all_go(self, attempt: Attempt) -> None:
         """What was open for it on this machine."""
         await edges.call(
@@ -425,6 +429,12 @@ class AttemptSteps:
         await let_weights_go(self._s, attempt)
         self._builds.forget(attempt)
         await let_layer_go(self._s, attempt)
+
+
+def _note_times(tx: Tx, attempt_id: str, asked: AttemptFacts | None) -> None:
+    """Facts, whoever holds the row."""
+    for what, at in asked.times.items() if asked is not None else ():
+        tx.note_time(attempt_id, what, at)
 
 
 def _give_back(tx: Tx, before: Attempt, row: Attempt, lease: Lease) -> bool:
@@ -441,9 +451,11 @@ def _address(uplink: Uplink) -> str:
 
 def _needs_a_call(decision: AttemptDecision) -> bool:
     """Also before the end of what never was: its uplink is open."""
-    if isinstance(decision, SaveAttempt):
-        return decision.row.state is AttemptState.VOID
-    return not isinstance(decision, AttemptIsOver)
+    return _is_void(decision) if isinstance(decision, SaveAttempt) else not isinstance(decision, AttemptIsOver)
+
+
+def _is_void(decision: SaveAttempt) -> bool:
+    return decision.row.state is AttemptState.VOID
 
 
 def _in_doubt(created: Rejected | Unclear) -> bool:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from gpurun.domain.folder import job_in
 from gpurun.domain.manifest import manifest_digest
 from gpurun.domain.plan import ModelPin, Resources
-from gpurun.domain.run import BUILDING, BUILT, Attempt, AttemptState, Phase, Run, RunState, Verdict
+from gpurun.domain.run import BUILDING, BUILT, FETCHED, FETCHING, Attempt, AttemptState, Phase, Run, RunState, Verdict
 from gpurun.domain.stream import Artifact
 from gpurun.domain.telemetry import Series, Summary
 from gpurun.telemetry.meter import attempt_cost, cost_line, usd_text
@@ -201,7 +201,8 @@ def _steps(attempt: Attempt, now: datetime) -> tuple[Step, ...]:
 
 
 def _step_name(name: str) -> str:
-    return {BUILDING: "build", BUILT: "image ready"}.get(name) or Phase(name).value
+    ours = {BUILDING: "build", BUILT: "image ready", FETCHING: "fetching weights", FETCHED: "weights ready"}
+    return ours.get(name) or Phase(name).value
 
 
 def _pins(run: Run) -> Iterator[tuple[str, str]]:

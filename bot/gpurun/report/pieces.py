@@ -12,12 +12,12 @@ from gpurun.domain.folder import job_in
 from gpurun.domain.manifest import manifest_digest
 from gpurun.domain.plan import ModelPin
 from gpurun.domain.project import REFERENCE_URL
-from gpurun.domain.run import BUILDING, BUILT, Attempt, Phase, Run
+from gpurun.domain.run import BUILDING, BUILT, FETCHED, FETCHING, Attempt, Phase, Run
 from gpurun.domain.stream import INSTALLED, Artifact
 from gpurun.domain.telemetry import Cost, GpuSummary, Series, Summary
 from gpurun.domain.text import clean
 from gpurun.report.facts import RunFacts
-from gpurun.report.text import between, code, cut, duration, fenced, link, prose, size, table, usd
+from gpurun.report.text import code, cut, duration, fenced, link, prose, size, table, usd
 
 MAX_LINK = 300
 """Characters of an artifact's path in an address; one with a longer path is on the run page."""
@@ -108,31 +108,42 @@ def times(facts: RunFacts) -> str:
 
 def spans(facts: RunFacts) -> list[tuple[str, str]]:
     """Each step that was seen and how long it took, `("boot", "0.5 s")`. Empty before there was an attempt."""
-    cells = [(name, between(start, end)) for name, start, end in _steps(facts)]
-    return [(name, took) for name, took in cells if took]
+    return [(name, duration(took)) for name, took in step_seconds(facts).items()]
 
 
 def step_seconds(facts: RunFacts) -> dict[str, float]:
     """The same in seconds."""
-    return {name: max((end - start).total_seconds(), 0.0) for name, start, end in _steps(facts) if start and end}
+    lasted: dict[str, float] = {}
+    for name, start, end in _steps(facts):
+        if start and end:
+            lasted[name] = lasted.get(name, 0.0) + max((end - start).total_seconds(), 0.0)
+    return lasted
 
 
 _Step = tuple[str, datetime | None, datetime | None]
 
 
 def _steps(facts: RunFacts) -> list[_Step]:
-    """A step of the agent lasts until the next one that was seen, the last one until the result."""
+    """A step of the agent lasts until the next one that was seen, the last one until the result.
+
+    One name may stand for several stretches of time: weights come before the instance or into it, or both.
+    """
     attempt = facts.attempt
     if attempt is None:
         return []
     began, built = attempt.phase_times.get(BUILDING), attempt.phase_times.get(BUILT)
+    fetching, fetched = attempt.phase_times.get(FETCHING), attempt.phase_times.get(FETCHED)
+    never_fetched = None if attempt.claimed_at else attempt.result_at
+    boots = built or attempt.created_at
     seen = [(phase, attempt.phase_times[phase]) for phase in _STEPS if phase in attempt.phase_times]
     ends = [moment for _, moment in seen[1:]] + [attempt.result_at]
     return [
         ("plan and queue", facts.run.created_at, attempt.created_at),
         ("pull", attempt.created_at, began),
         ("build", began, built),
-        ("boot", built or attempt.created_at, attempt.claimed_at),
+        ("models", fetching, fetched or never_fetched),
+        ("boot", boots, fetching if attempt.claimed_at else None),
+        ("boot", fetched or fetching or boots, attempt.claimed_at),
         *(
             (_STEP_NAMES[phase], start, end)
             for (phase, start), end in zip(seen, ends, strict=False)

@@ -171,7 +171,8 @@ class RunResult(BaseModel):
     """Size of the whole log."""
     times_s: dict[str, float]
     """Seconds of each step that was seen: `plan and queue`, `pull` and `build` of a job with `build`, `boot`, `source`,
-    `models`, `setup`, `run`, `collect`, `clear up`."""
+    `models`, `setup`, `run`, `collect`, `clear up`. Of weights that came before there was a container, `models` has the
+    time, and `boot` does not."""
     artifacts: dict[str, str]
     """sha256 by path. `gpurun/installed.txt` is what was installed when `run` began."""
     artifacts_dir: str

@@ -6,7 +6,8 @@ answer in the facts. What an answer means is thus decided here, on what is true 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal, assert_never
 
@@ -113,6 +114,10 @@ class AttemptFacts:
     last_words: LastWords | None = None
     left_behind: LeftBehind | None = None
     destroyed: Destroyed | StillThere | None = None
+    times: Mapping[str, datetime] = field(default_factory=dict)
+    """What the call showed to have begun or ended, for `Attempt.phase_times`; whatever is decided."""
+    let_go: bool = False
+    """This step closed what was open for the attempt on this machine. Nobody does it after an end as void."""
 
 
 @dataclass(frozen=True, slots=True)

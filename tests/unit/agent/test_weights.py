@@ -9,7 +9,11 @@ import sys
 
 import pytest
 
-from tests.unit.agent.fake_bot import Model
+from gpurun_agent import spec
+from gpurun_agent.ending import Ended
+from gpurun_agent.spec import File
+from gpurun_agent.target import make_folders
+from tests.unit.agent.fake_bot import Model, with_code
 
 REVISION = "a" * 40
 
@@ -87,6 +91,68 @@ def test_a_target_gets_plain_files(bot, run, model, tmp_path):
     placed = tmp_path / "weights" / "model.safetensors"
     assert not placed.is_symlink()
     assert placed.read_bytes() == model.files["model.safetensors"]
+
+
+ONLY_READ = """
+def _is_read_only(folder):
+    return True
+"""
+
+
+@pytest.fixture(params=["fetched", "mounted"])
+def first(request, bot, model, tmp_path):
+    """Code for the agent, so that it has weights in one of the two ways; and where they are mounted."""
+    if request.param == "fetched":
+        return ""
+    bot.weights = "mounted"
+    snapshot = tmp_path / "hub" / "models--org--small" / "snapshots" / REVISION
+    for path, content in model.files.items():
+        (snapshot / path).parent.mkdir(parents=True, exist_ok=True)
+        (snapshot / path).write_bytes(content)
+    code = f"import os\n{ONLY_READ}\ndef _link(run, models, hub, use=use):\n"
+    code += f"    os.symlink({str(tmp_path / 'hub')!r}, hub + '/hub')\n    return use(run, models, hub)\nuse = _link\n"
+    return with_code("mounted", code)
+
+
+def test_a_target_has_all_files_either_way(bot, run, model, tmp_path, first):
+    model.target = str(tmp_path / "a" / "weights")
+    old = tmp_path / "a" / "weights" / "config.json"
+    old.parent.mkdir(parents=True)
+    old.write_bytes(b"of the image")
+    run("true", first=first)
+    assert bot.end["result"] == "passed"
+    assert {path: (old.parent / path).read_bytes() for path in model.files} == model.files
+
+
+@pytest.mark.parametrize("target", ["/proc/gpurun/data", "{}/file", "{}/file/data", "{}/taken"])
+def test_a_target_that_cannot_be_made_fails_the_run_and_says_what_to_do(bot, run, model, tmp_path, first, target):
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "taken" / "model.safetensors").mkdir(parents=True)
+    model.target = target.format(tmp_path)
+    run("echo never", first=first)
+    assert (bot.end["result"], bot.end["reason"]) == ("failed", "weights")
+    detail = bot.end["detail"]
+    assert detail.startswith(
+        f"The `target` {model.target} of org/small cannot be filled: uid {os.getuid()} of the image"
+    )
+    assert "such as /tmp" in detail
+    assert b"never" not in bot.log
+
+
+def test_a_target_that_cannot_be_made_is_told_before_anything_is_fetched(bot, run, model):
+    model.target = "/proc/gpurun/data"
+    run("echo never")
+    assert "cannot write to /proc/gpurun" in bot.end["detail"]
+    assert not [request for request in bot.requests if "models/" in request]
+
+
+def test_a_target_that_the_user_may_only_read_fails_the_run(monkeypatch, tmp_path):
+    files = [File(1, "", "", "a/b")]
+    model = spec.Model(0, "org/small", REVISION, str(tmp_path))
+    model.files = files
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # as modes would stop everybody but root
+    with pytest.raises(Ended, match=r"cannot write to .*/a \(Permission denied\)"):
+        make_folders([model])
 
 
 def test_one_flipped_bit_fails_the_run_and_names_the_file(bot, run, model):

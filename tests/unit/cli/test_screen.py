@@ -35,6 +35,20 @@ def test_a_line_for_each_phase_and_none_for_each_percent(capsys):
     assert capsys.readouterr().out == "· preparing: pulling image\n· running\n"
 
 
+def test_a_download_is_told_once_with_its_size(capsys):
+    screen = PeopleScreen()
+    for weights in ("", ", downloading weights 0 % of 300 MB", ", downloading weights 43 % of 300 MB"):
+        for percent in (0, 50):
+            screen.shows(facts(ACTIVE, replace(CHOSEN, preparing=f"pulling image {percent} %{weights}")), b"")
+    for percent in (44, 99):
+        screen.shows(facts(ACTIVE, replace(CHOSEN, preparing=f"downloading weights {percent} % of 300 MB")), b"")
+    screen.shows(facts(ACTIVE, replace(CHOSEN, preparing="verifying weights")), b"")
+    assert capsys.readouterr().out == (
+        "· preparing: pulling image\n· preparing: pulling image, downloading weights, 300 MB\n"
+        "· preparing: downloading weights, 300 MB\n· preparing: verifying weights\n"
+    )
+
+
 def test_a_build_is_told_and_not_each_of_its_steps(capsys):
     screen = PeopleScreen()
     for message in ("building image", "building image, step 1/4", "building image, step 2/4"):

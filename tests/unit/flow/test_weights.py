@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 import anyio
 import pytest
@@ -12,9 +13,15 @@ from gpurun.domain.errors import HubSilent, HubUnavailable, PinNotFound, Registr
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.ids import ImageRef, RepoName, Revision
 from gpurun.domain.plan import ModelFile, ModelSpec
-from gpurun.domain.run import Verdict
+from gpurun.domain.run import FETCHED, FETCHING, Verdict
+from gpurun.flow.facts import Links, gather
 from gpurun.flow.keep_cache import keep_cache_for_ever, look_at_cache
+from gpurun.http.run_view import run_view
 from gpurun.ports.bytes import SaidBefore
+from gpurun.report.comment import render_comment
+from gpurun.report.facts import RunFacts
+from gpurun.report.terminal import render_terminal, run_result
+from gpurun.report.text import duration
 from tests.fakes.cloud import MountingCloud, SlowCloud
 from tests.fakes.rows import IMAGE
 from tests.fakes.world import CONFIG, World
@@ -46,8 +53,8 @@ async def test_nothing_is_created_before_all_bytes_are_there(world):
         seen += [attempt.preparing for attempt in await world.the_attempts()]
         world.clock.advance(seconds=0.1)
     assert list(dict.fromkeys(filter(None, seen))) == [
-        "downloading weights 0 %",
-        "downloading weights 43 %",
+        "downloading weights 0 % of 1.0 kB",
+        "downloading weights 43 % of 1.0 kB",
         "verifying weights",
     ]
     (attempt,) = await world.the_attempts()
@@ -64,7 +71,57 @@ async def test_image_and_weights_come_side_by_side(world, clock):
     await world.start(config_text=WITH_MODEL)
     await world.beat()
     (attempt,) = await world.the_attempts()
-    assert attempt.preparing == "pulling image, 1 to go, downloading weights 50 %"
+    assert attempt.preparing == "pulling image, 1 to go, downloading weights 50 % of 1.0 kB"
+
+
+async def facts_of(world: World) -> RunFacts:
+    run = await world.the_run()
+    return await world.store.read(lambda tx: gather(tx, run.id, Links()))
+
+
+async def test_the_time_of_a_download_is_told_as_that_of_the_models(world):
+    """Not as that of the boot; and all times together are that of the run."""
+    world.hub.missing_bytes = [1000] * 40
+    await world.start(config_text=WITH_MODEL)
+    while not world.cloud.book:
+        await world.beat()
+        world.clock.advance(seconds=1)
+    (attempt,) = await world.the_attempts()
+    times = attempt.phase_times
+    assert times[FETCHED] - times[FETCHING] >= timedelta(seconds=39)
+    await world.run_until_over()
+    await world.expect(Verdict.PASSED)
+    facts = await facts_of(world)
+    lasted = run_result(facts).times_s
+    assert lasted["models"] >= 39
+    assert lasted["boot"] <= 5
+    (attempt,) = facts.attempts
+    assert sum(lasted.values()) == pytest.approx((attempt.gone_at - facts.run.created_at).total_seconds(), abs=3)
+    assert f"models {duration(lasted['models'])}" in render_terminal(facts).table
+    assert duration(lasted["models"]) in render_comment(facts)
+    page = run_view(facts.run, facts.attempts, attempt, artifacts=(), summary=None, now=world.clock.now())
+    assert {"fetching weights", "weights ready", "created"} == {step.name for step in page.steps[:3]}
+
+
+async def test_a_download_that_fails_took_its_time(world):
+    await world.start(config_text=WITH_MODEL)
+    world.hub.missing_bytes = [1000] * 100
+    for _ in range(20):
+        await world.beat()
+        world.clock.advance(seconds=1)
+    world.hub.errors = [PinNotFound("a of org/a: the hub's list says sha256 cc, the bytes have dd.")]
+    await world.run_until_over()
+    await world.expect(Verdict.FAILED, "weights_mismatch")
+    lasted = run_result(await facts_of(world)).times_s
+    assert set(lasted) == {"plan and queue", "models"}
+    assert lasted["models"] >= 19
+
+
+async def test_who_has_all_weights_waits_for_none(world):
+    await world.start(config_text=WITH_MODEL)
+    await world.run_until_over()
+    (attempt,) = await world.the_attempts()
+    assert not {FETCHING, FETCHED} & set(attempt.phase_times)
 
 
 async def test_a_wrong_file_fails_the_run_and_nothing_was_rented(world):
