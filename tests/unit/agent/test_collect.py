@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpurun_agent.collect import LeftOut, size_text
+from gpurun_agent.collect import LeftOut, _send_together, size_text
 from gpurun_agent.globs import Globs
-from gpurun_agent.tree import NoFile, Outside, Tree
+from gpurun_agent.tree import Found, NoFile, Outside, Tree
 from tests.unit.agent.fake_bot import with_code
 
 FILES = ["a.txt", "b.log", "out/c.txt", "out/deep/d.txt", "out/deep/e.bin", "other/f.txt", ".hidden/g.txt"]
@@ -271,7 +271,7 @@ def test_links_out_of_the_tree_are_refused_and_told(bot, run):
 
 def test_a_folder_swapped_while_it_is_sent_gives_nothing_of_elsewhere(bot, start):
     bot.artifact_globs = ["out/**"]
-    bot.run = "mkdir -p out/in; echo 1 > out/a; echo 2 > out/in/b; echo 3 > out/z"
+    bot.run = "mkdir -p out/in; head -c 300000 /dev/zero > out/a; echo 2 > out/in/b; echo 3 > out/z"
     swapped = []
 
     def swap(path):
@@ -285,7 +285,7 @@ def test_a_folder_swapped_while_it_is_sent_gives_nothing_of_elsewhere(bot, start
     bot.before_artifact = swap
     agent = start()
     assert agent.wait() == 0
-    assert bot.artifacts == {"out/a": b"1\n", "out/z": b"3\n"}
+    assert bot.artifacts == {"out/a": bytes(300_000), "out/z": b"3\n"}
     assert bot.end["left_out"] == "1 (2 B together), file that changed or vanished meanwhile: out/in/b, 2 B."
 
 
@@ -356,7 +356,7 @@ def test_a_job_cancelled_before_its_command_leaves_nothing(bot, run):
 
 def test_who_waits_for_the_end_waits_only_so_long(bot, start):
     bot.artifact_globs = ["*"]
-    bot.run = "echo 1 > a; echo 2 > b; echo ready; while :; do sleep 0.05; done"
+    bot.run = "head -c 300000 /dev/zero > a; echo 2 > b; echo ready; while :; do sleep 0.05; done"
     agent = start(first=with_code("protocol", "COLLECT_S = 1"))
     bot.wait_for_log(b"ready")
     bot.add_artifact = lambda path, query, body: (
@@ -365,7 +365,7 @@ def test_who_waits_for_the_end_waits_only_so_long(bot, start):
     bot.cancel = True
     assert agent.wait() == 0
     assert bot.end["result"] == "cancelled"
-    assert bot.artifacts == {"a": b"1\n"}
+    assert bot.artifacts == {"a": bytes(300_000)}
     assert bot.end["left_out"] == (
         "Not all artifacts were collected in the time that was left. 1 (2 B together), not sent before the end: b, 2 B."
     )
@@ -376,6 +376,42 @@ def test_an_interrupted_artifact_goes_on_at_next(bot, run):
     bot.artifact_parts["big"] = bytearray(b"a" * 1000)
     run("yes a | tr -d '\\n' | head -c 5000000 > big")
     assert bot.artifacts == {"big": b"a" * 5_000_000}
+
+
+def test_small_files_are_sent_together_and_in_their_order(bot, run):
+    bot.artifact_globs = ["last", "*"]
+    run("for i in $(seq 100 349); do echo $i > $i; done; head -c 300000 /dev/zero > 200; : > 201; echo l > last")
+    names = [str(number) for number in range(100, 350)]
+    assert list(bot.artifacts) == ["last", *names]
+    assert bot.artifacts["200"] == bytes(300_000)
+    assert bot.artifacts["201"] == b""
+    requests = [one for one in bot.requests if one.startswith("PUT artifacts")]
+    assert requests == ["PUT artifacts"] * 2 + ["PUT artifacts/200"] + ["PUT artifacts"] * 2
+
+
+def test_small_files_are_not_sent_together_beyond_what_the_bot_takes(bot, run):
+    bot.artifact_globs = ["*"]
+    run("for i in 1 2 3 4 5 6 7 8 9 a b c d e f g h i j k l m n o p q; do head -c 262144 /dev/zero > $i; done")
+    assert len(bot.artifacts) == 26
+    assert [one for one in bot.requests if one.startswith("PUT artifacts")] == ["PUT artifacts"] * 4
+
+
+def test_a_small_file_that_grows_is_sent_whole(bot, start, monkeypatch):
+    from types import SimpleNamespace
+
+    sent = []
+    run = SimpleNamespace(breathe=lambda: None, ask=lambda request: sent.append(request) or SimpleNamespace(
+        status=200, fields=lambda: [("next", b"300000")], number=lambda name, default: 300_000, text=lambda: "",
+    ))  # fmt: skip
+    (bot.folder / "a").write_bytes(b"1")
+    (bot.folder / "b").write_bytes(bytes(300_000))
+    tree = Tree.of(str(bot.folder))
+    waiting = [Found(0, b"a", 1), Found(0, b"b", 1)]
+    left_out = LeftOut()
+    assert _send_together(run, tree, waiting, left_out) == 2
+    tree.close()
+    assert [one.target.partition("?")[0] for one in sent] == ["/agent/v1/artifacts", "/agent/v1/artifacts/b"]
+    assert left_out.sentences() == []
 
 
 @given(sizes=st.lists(st.integers(0, 2**40), max_size=20))
