@@ -10,6 +10,7 @@ import os
 
 from gpurun_agent import protocol
 from gpurun_agent.globs import Globs
+from gpurun_agent.log import in_one_line
 from gpurun_agent.tree import NoFile, Outside, Tree, trouble
 from gpurun_agent.wire import Request, quote
 
@@ -47,19 +48,21 @@ class LeftOut:
         count[1] += size
         names = self._names.setdefault(why, [])
         if len(names) < _NAMED:
-            shown = path.decode("utf-8", "replace")
+            shown = in_one_line(path.decode("utf-8", "backslashreplace"))
             shown = shown if len(shown) <= _LONGEST_NAME else "…" + shown[-_LONGEST_NAME:]
             names.append("%s, %s" % (shown, size_text(size)) if size else shown)
 
     def sentences(self) -> list[str]:
-        """One a reason: `3 (12.0 GiB together): larger than 1.0 GiB: out/a, 10.0 GiB; …`."""
+        """One a reason: `3 (12.0 GiB together), larger than 1.0 GiB: out/a, 10.0 GiB; …`. Between the names are line
+        ends, which nothing in them is.
+        """
         told = []
         for why, (number, size) in self._kinds.items():
-            names = "; ".join(self._names[why])
+            names = ";\n".join(self._names[why])
             more = number - len(self._names[why])
             together = " (%s together)" % size_text(size) if size else ""
-            rest = "; and %d more" % more if more else ""
-            told.append("%d%s, %s: %s%s." % (number, together, why, names, rest))
+            rest = ";\nand %d more" % more if more else ""
+            told.append("%d%s, %s:\n%s%s." % (number, together, in_one_line(why), names, rest))
         return told
 
 
@@ -100,9 +103,11 @@ def _chosen(run: Run, spec: Spec, tree: Tree, left_out: LeftOut) -> list[Found]:
     too_large = "larger than the %s that one file may have" % size_text(spec.artifact_file_bytes)
     too_many = "more than the %d files that are kept" % spec.artifact_files
     for one in tree.files(globs, run.breathe):
-        matched[one.pattern] = True
-        if one.trouble or not _is_sayable(one.path):
-            left_out.add(one.trouble or "name that is not printable UTF-8", one.path, one.size)
+        for number in one.meant_by:
+            matched[number] = True
+        why = one.trouble or _unsayable(one.path)
+        if why:
+            left_out.add(why, one.path, one.size)
         elif one.size > spec.artifact_file_bytes:
             left_out.add(too_large, one.path, one.size)
         elif len(found[one.pattern]) < _MOST_REMEMBERED:
@@ -126,13 +131,15 @@ def _chosen(run: Run, spec: Spec, tree: Tree, left_out: LeftOut) -> list[Found]:
     return chosen
 
 
-def _is_sayable(path: bytes) -> bool:
-    """As the bot sees it (`http.agent_files.artifact_path`)."""
+def _unsayable(path: bytes) -> str:
+    """What is wrong with a name, as the bot sees it (`http.agent_files.artifact_path`); empty when nothing is."""
     try:
         text = path.decode("utf-8")
     except UnicodeDecodeError:
-        return False
-    return text.isprintable() and "\\" not in text
+        return "name that is not UTF-8"
+    if not text.isprintable():
+        return "name with a character that is not printable"
+    return "name with a backslash" if "\\" in text else ""
 
 
 def _send_together(run: Run, tree: Tree, waiting: list[Found], left_out: LeftOut) -> int:

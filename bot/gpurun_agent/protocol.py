@@ -37,7 +37,8 @@ PUT  /agent/v1/artifacts   {path, sha256, data, path, sha256, data...}          
         Who was told to stop has COLLECT_S for all of this, from when it said `collecting`.
 POST /agent/v1/finish      {result, exit_code, reason, detail, left_out, log_size, metrics_size, ...}
                            -> 200 {}; may be repeated
-        `passed` counts only with `exit_code` 0. `left_out`: artifacts that were not sent, in sentences.
+        `passed` counts only with `exit_code` 0. `left_out`: artifacts that were not sent, in sentences and
+        a line for each name.
 
 The spec, answer of `claim`:
     token                    the run token (secret; mask it)

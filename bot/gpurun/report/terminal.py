@@ -20,6 +20,8 @@ from gpurun.report.why import why
 
 _INDENT = "  "
 _NAME_WIDTH = 11
+LEFT_OUT_LINES = 10
+"""Of what was not kept; the log has all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +150,7 @@ def _with_reasons(unwritten: Mapping[str, str]) -> list[str]:
 
 def _artifacts(facts: RunFacts, places: Places) -> Rows:
     folder = places.folder
-    left_out = [("not kept", one_line(facts.left_out, 1500))] if facts.left_out else []
+    left_out = _left_out(facts)
     if not facts.artifacts:
         return left_out
     own = [one for one in pieces.own_artifacts(facts) if one.path not in places.unwritten]
@@ -164,6 +166,14 @@ def _artifacts(facts: RunFacts, places: Places) -> Rows:
     ]
     told += [("installed", f"{place}{one.path}  {size(one.size)}") for one, place in installed]
     return [*told, ("manifest", manifest_digest(facts.artifacts)), *left_out]
+
+
+def _left_out(facts: RunFacts) -> Rows:
+    lines = [one_line(line) for line in facts.left_out.splitlines()]
+    shown = lines[:LEFT_OUT_LINES]
+    if len(lines) > len(shown):
+        shown.append(f"and {len(lines) - len(shown)} more")
+    return [("" if number else "not kept", line) for number, line in enumerate(shown)]
 
 
 class ModelResult(BaseModel):
@@ -236,7 +246,7 @@ class RunResult(BaseModel):
     artifacts_manifest: str
     """`sha256:…` of the list of their paths, sizes and hashes; empty when there are none."""
     artifacts_left_out: str
-    """Which files were not kept, why, and how large they are. Text of others."""
+    """Which files were not kept, why, and how large they are: a line for each reason and each name. Text of others."""
 
 
 def run_result(facts: RunFacts, *, places: Places | None = None) -> RunResult:

@@ -118,6 +118,16 @@ def test_artifacts_that_were_not_kept_are_told():
     assert "**Not kept:** 1 (9.0 GiB together), larger than" in render_comment(facts)
 
 
+def test_what_was_not_kept_is_told_a_line_each():
+    told = "30, link:\n" + ";\n".join(f"out/{number}" for number in range(12)) + "."
+    result = Result(kind=ResultKind.PASSED, exit_code=0, left_out=told)
+    facts = replace(FULL, attempts=(replace(FULL.attempts[0], result=result),))
+    lines = render_terminal(facts).table.splitlines()
+    assert lines[-11:-8] == ["  not kept   30, link:", "             out/0;", "             out/1;"]
+    assert lines[-2:] == ["             out/8;", "             and 3 more"]
+    assert "30, link: out/0; out/1;" in render_comment(facts)
+
+
 def test_earlier_tries_are_told():
     assert "attempt 1  lost: No RTX 4090 is free." in text(SITUATIONS["passed at the second try"])
 
