@@ -10,6 +10,7 @@ import os
 
 from gpurun_agent import protocol
 from gpurun_agent.globs import Globs
+from gpurun_agent.log import in_one_line
 from gpurun_agent.tree import NoFile, Outside, Tree, trouble
 from gpurun_agent.wire import Request, quote
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 _READ_SIZE = 1024 * 1024
 _OK = (200, 409)
+_SMALL = 256 * 1024
+"""Files up to so large are sent together."""
+_TOGETHER_BYTES = 2 * 1024 * 1024
+"""Of one request."""
 _MOST_REMEMBERED = 10_000
 """Files of one pattern among which those that fit are chosen; the rest is counted."""
 _NAMED = 5
@@ -43,19 +48,21 @@ class LeftOut:
         count[1] += size
         names = self._names.setdefault(why, [])
         if len(names) < _NAMED:
-            shown = path.decode("utf-8", "replace")
+            shown = in_one_line(path.decode("utf-8", "backslashreplace"))
             shown = shown if len(shown) <= _LONGEST_NAME else "…" + shown[-_LONGEST_NAME:]
             names.append("%s, %s" % (shown, size_text(size)) if size else shown)
 
     def sentences(self) -> list[str]:
-        """One a reason: `3 (12.0 GiB together): larger than 1.0 GiB: out/a, 10.0 GiB; …`."""
+        """One a reason: `3 (12.0 GiB together), larger than 1.0 GiB: out/a, 10.0 GiB; …`. Between the names are line
+        ends, which nothing in them is.
+        """
         told = []
         for why, (number, size) in self._kinds.items():
-            names = "; ".join(self._names[why])
+            names = ";\n".join(self._names[why])
             more = number - len(self._names[why])
             together = " (%s together)" % size_text(size) if size else ""
-            rest = "; and %d more" % more if more else ""
-            told.append("%d%s, %s: %s%s." % (number, together, why, names, rest))
+            rest = ";\nand %d more" % more if more else ""
+            told.append("%d%s, %s:\n%s%s." % (number, together, in_one_line(why), names, rest))
         return told
 
 
@@ -74,9 +81,14 @@ def collect(run: Run, spec: Spec, tree: Tree, left_out: LeftOut) -> None:
     Patterns that were written first come first. Raises Stopped, Unwanted.
     """
     waiting = _chosen(run, spec, tree, left_out)
-    for number, found in enumerate(waiting):
+    number = 0
+    while number < len(waiting):
         try:
-            _send(run, tree, found, left_out)
+            if waiting[number].size <= _SMALL:
+                number += _send_together(run, tree, waiting[number : number + protocol.MAX_TOGETHER], left_out)
+            else:
+                _send(run, tree, waiting[number], left_out)
+                number += 1
         except BaseException:
             for rest in waiting[number:]:
                 left_out.add("not sent before the end", rest.path, rest.size)
@@ -91,9 +103,11 @@ def _chosen(run: Run, spec: Spec, tree: Tree, left_out: LeftOut) -> list[Found]:
     too_large = "larger than the %s that one file may have" % size_text(spec.artifact_file_bytes)
     too_many = "more than the %d files that are kept" % spec.artifact_files
     for one in tree.files(globs, run.breathe):
-        matched[one.pattern] = True
-        if one.trouble or not _is_sayable(one.path):
-            left_out.add(one.trouble or "name that is not printable UTF-8", one.path, one.size)
+        for number in one.meant_by:
+            matched[number] = True
+        why = one.trouble or _unsayable(one.path)
+        if why:
+            left_out.add(why, one.path, one.size)
         elif one.size > spec.artifact_file_bytes:
             left_out.add(too_large, one.path, one.size)
         elif len(found[one.pattern]) < _MOST_REMEMBERED:
@@ -117,13 +131,62 @@ def _chosen(run: Run, spec: Spec, tree: Tree, left_out: LeftOut) -> list[Found]:
     return chosen
 
 
-def _is_sayable(path: bytes) -> bool:
-    """As the bot sees it (`http.agent_files.artifact_path`)."""
+def _unsayable(path: bytes) -> str:
+    """What is wrong with a name, as the bot sees it (`http.agent_files.artifact_path`); empty when nothing is."""
     try:
         text = path.decode("utf-8")
     except UnicodeDecodeError:
-        return False
-    return text.isprintable() and "\\" not in text
+        return "name that is not UTF-8"
+    if not text.isprintable():
+        return "name with a character that is not printable"
+    return "name with a backslash" if "\\" in text else ""
+
+
+def _send_together(run: Run, tree: Tree, waiting: list[Found], left_out: LeftOut) -> int:
+    """The small files at the beginning of `waiting`, in one request: each costs the bot a write that lasts. How many
+    of `waiting` that were; of them those that are left out are told only when there is an answer.
+    """
+    fields: list[tuple[str, object]] = []
+    sent, out, grown = [], [], []
+    taken, room = 0, _TOGETHER_BYTES
+    for found in waiting:
+        if found.size > min(_SMALL, room):
+            break
+        run.breathe()
+        data, why = _read(tree, found)
+        if len(data) > _SMALL:
+            grown.append(found)
+        elif why:
+            out.append((why, found))
+        else:
+            fields += [("path", found.path), ("sha256", hashlib.sha256(data).hexdigest()), ("data", data)]
+            sent.append(found)
+        taken += 1
+        room -= max(len(data), found.size)
+    if sent:
+        answer = run.ask(Request("PUT", protocol.PREFIX + "artifacts", protocol.encode(fields)))
+        if answer.status != 200:
+            out += [("refused (%d): %s" % (answer.status, answer.text()), found) for found in sent]
+        for name, value in answer.fields() if answer.status == 200 else ():
+            if name == "refused":
+                index, status, text = value.decode("utf-8", "replace").split(" ", 2)
+                out.append(("refused (%s): %s" % (status, text), sent[int(index)]))
+    for why, found in out:
+        left_out.add(why, found.path, found.size)
+    for found in grown:
+        _send(run, tree, found, left_out)
+    return taken
+
+
+def _read(tree: Tree, found: Found) -> tuple[bytes, str]:
+    """What a small file holds, and a byte more of one that is not small any more; why there is nothing."""
+    try:
+        with open(tree.open(found.path), "rb") as file:
+            return file.read(_SMALL + 1), ""
+    except (Outside, NoFile):
+        return b"", _GONE
+    except OSError as exc:
+        return b"", trouble(exc)
 
 
 def _send(run: Run, tree: Tree, found: Found, left_out: LeftOut) -> None:

@@ -12,6 +12,13 @@ ROOM = 256
 """Bytes of the quota that are left for the lines that tell of it."""
 
 
+def in_one_line(text: str) -> str:
+    """With what is not printable written out: names that a job chose must not make lines that look like ours."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
 class Log:
     """Takes output as it comes. The agent's own lines start with `::gpurun:: `.
 
@@ -75,7 +82,7 @@ class Log:
 
     def _line(self, text: str) -> bytes:
         lead = b"" if self._at_line_start else b"\n"
-        return lead + b"::gpurun:: " + text.encode("utf-8", "replace") + b"\n"
+        return lead + b"::gpurun:: " + in_one_line(text).encode("utf-8", "replace") + b"\n"
 
     def _append(self, data: bytes) -> None:
         if data:

@@ -30,10 +30,15 @@ PUT  /agent/v1/installed   UTF-8 text, <= 1 MiB                                 
 PUT  /agent/v1/artifacts/<path>?offset=N&size=S&sha256=H   raw bytes, <= 4 MiB
         -> 200 {next}; 409 {next}; 413: quota; 422 text: not this file (path, hash). One file at a time: another path,
         or offset 0, starts anew. It is collected when `next` == size; an empty file is one PUT of no bytes.
+PUT  /agent/v1/artifacts   {path, sha256, data, path, sha256, data...}                    -> 200 {refused...}
+        At most MAX_TOGETHER files, of at most 4 MiB with all that is around them.
+        Whole files: all of them are kept when this is answered with 200, but for those that `refused` names (repeated,
+        `<index> <status> <text>`, the first file is 0). May be repeated.
         Who was told to stop has COLLECT_S for all of this, from when it said `collecting`.
 POST /agent/v1/finish      {result, exit_code, reason, detail, left_out, log_size, metrics_size, ...}
                            -> 200 {}; may be repeated
-        `passed` counts only with `exit_code` 0. `left_out`: artifacts that were not sent, in sentences.
+        `passed` counts only with `exit_code` 0. `left_out`: artifacts that were not sent, in sentences and
+        a line for each name.
 
 The spec, answer of `claim`:
     token                    the run token (secret; mask it)
@@ -88,6 +93,9 @@ FROM_BOT = "from_bot"
 
 MAX_APPEND = 4 * 1024 * 1024
 """Bytes of one stream or artifact append."""
+
+MAX_TOGETHER = 100
+"""Artifacts in one request."""
 
 INSTALLED = "gpurun/installed.txt"
 """The path of what is installed among the artifacts; no file of the job is kept under it."""

@@ -398,8 +398,8 @@ class Run:
             told.append("No artifacts: the folder in which the job started %s." % tree.trouble(exc))
         told += left_out.sentences()
         for sentence in told:
-            self.say("artifacts left out: %s" % sentence)
-        self._left_out = " ".join(told)
+            self.say("artifacts left out: %s" % sentence.replace("\n", " "))
+        self._left_out = "\n".join(told)
 
     def _report(self, end: End) -> None:
         """Everything of the streams, then the end. Raises Stopped when the bot cannot be reached in time."""

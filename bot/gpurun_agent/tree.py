@@ -44,10 +44,13 @@ class NoFile(Exception):
 class Found:
     """What a pattern means. `trouble` says why it cannot be taken, and is empty for a file."""
 
-    __slots__ = ("path", "pattern", "size", "trouble")
+    __slots__ = ("meant_by", "path", "pattern", "size", "trouble")
 
-    def __init__(self, pattern: int, path: bytes, size: int, trouble: str = "") -> None:
-        self.pattern = pattern
+    def __init__(self, meant_by: list[int], path: bytes, size: int, trouble: str = "") -> None:
+        self.meant_by = meant_by
+        """All patterns that do; of a folder that cannot be read, all that may mean something in it."""
+        self.pattern = meant_by[0]
+        """The first of them."""
         self.path = path
         self.size = size
         self.trouble = trouble
@@ -97,7 +100,7 @@ class Tree:
                     try:
                         opened.append(os.open(name, _FOLDER, dir_fd=opened[-1]))
                     except OSError as exc:
-                        yield Found(states[0][0], path, 0, trouble(exc))
+                        yield Found(_patterns(states), path, 0, trouble(exc))
                     else:
                         waiting.append(self._names(opened[-1], path + b"/", states, globs))
         finally:
@@ -110,7 +113,7 @@ class Tree:
         try:
             names = sorted(map(os.fsencode, os.listdir(folder)))
         except OSError as exc:
-            yield Found(states[0][0], prefix.rstrip(b"/"), 0, trouble(exc))
+            yield Found(_patterns(states), prefix.rstrip(b"/"), 0, trouble(exc))
             return
         for name in names:
             below = globs.below(states, name)
@@ -122,30 +125,30 @@ class Tree:
             except OSError:
                 continue  # gone
             is_folder = stat.S_ISDIR(status.st_mode)
-            pattern = below[0][0] if is_folder else globs.meant(states, name)
+            meant_by = _patterns(below) if is_folder else sorted(globs.all_meant(states, name))
             if len(path) > MAX_PATH - is_folder:
-                if pattern >= 0:
-                    yield Found(pattern, path, 0 if is_folder else status.st_size, TOO_LONG)
+                if meant_by:
+                    yield Found(meant_by, path, 0 if is_folder else status.st_size, TOO_LONG)
             elif is_folder:
                 yield name, path, below
-            elif pattern >= 0:
-                yield self._look(pattern, path, status)
+            elif meant_by:
+                yield self._look(meant_by, path, status)
 
-    def _look(self, pattern: int, path: bytes, status: os.stat_result) -> Found:
+    def _look(self, meant_by: list[int], path: bytes, status: os.stat_result) -> Found:
         if stat.S_ISREG(status.st_mode):
-            return Found(pattern, path, status.st_size)
+            return Found(meant_by, path, status.st_size)
         if not stat.S_ISLNK(status.st_mode):
-            return Found(pattern, path, 0, NO_FILE)
+            return Found(meant_by, path, 0, NO_FILE)
         try:
             file = self.open(path)
         except Outside:
-            return Found(pattern, path, 0, "link that leads out of the work folder")
+            return Found(meant_by, path, 0, "link that leads out of the work folder")
         except NoFile as exc:
-            return Found(pattern, path, 0, str(exc))
+            return Found(meant_by, path, 0, str(exc))
         except OSError as exc:
-            return Found(pattern, path, 0, "link that leads to nothing" if exc.errno == errno.ENOENT else trouble(exc))
+            return Found(meant_by, path, 0, "link that leads to nothing" if exc.errno == errno.ENOENT else trouble(exc))
         try:
-            return Found(pattern, path, os.fstat(file).st_size)
+            return Found(meant_by, path, os.fstat(file).st_size)
         finally:
             os.close(file)
 
@@ -196,6 +199,10 @@ class Tree:
         while way:
             os.close(way.pop())
         return target[len(self._place) :].split(b"/")
+
+
+def _patterns(states: list[State]) -> list[int]:
+    return sorted({number for number, _ in states})
 
 
 def trouble(exc: OSError) -> str:

@@ -183,6 +183,20 @@ def test_json_is_all_there_is_on_stdout(desk, tmp_path):
     assert "to the log\n" in err
 
 
+def test_artifacts_that_find_no_place_cost_no_report(desk, tmp_path):
+    desk.jobs(smoke={"run": "echo 1 > a.txt; echo 2 > b.txt", "artifacts": ["*.txt"]})
+    (tmp_path / "kept/a.txt").mkdir(parents=True)
+    code, out, err = desk.run("smoke", "--json", "--artifacts", str(tmp_path / "kept"))
+    assert code == 4
+    result = json.loads(out)
+    assert (result["verdict"], result["exit_code"], len(result["artifacts"])) == ("passed", 0, 3)
+    assert result["artifacts_unwritten"] == {"a.txt": "Is a directory"}
+    assert (Path(result["artifacts_instead"]) / "a.txt").read_text() == "1\n"
+    assert (tmp_path / "kept/b.txt").read_text() == "2\n"
+    told = f"1 artifact could not be written to {tmp_path}/kept:\n  a.txt: Is a directory\nIt is in "
+    assert err.endswith(f"gpurun run: {told}{result['artifacts_instead']}.\n")
+
+
 def test_the_plan_that_is_shown_is_the_one_that_is_run(desk):
     hub, model = FakeHub(), demo_model(CACHE / "demo")
     revision = hub.add_model(model.id, model.files)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 EXIT_CODES = """
 \b
 Exit codes: 0 passed, 1 failed or timeout, 2 usage, config or refused,
-3 lost (no Docker Engine answers, or it failed), 130 cancelled.
+3 lost (no Docker Engine answers, or it failed), 4 passed, but artifacts could not be
+written where they were wanted, 130 cancelled.
 
 \b
 Ctrl-C asks the job to stop, a second one removes its container, a third one

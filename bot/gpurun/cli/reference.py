@@ -70,6 +70,7 @@ def cli_page() -> str:
             "| 1 | failed, or longer than `max_duration` |",
             "| 2 | nothing ran: wrong usage, a faulty file or setting, a pin or a machine that is not there |",
             "| 3 | lost: no Docker Engine answers, or the engine, a registry or the hub failed |",
+            "| 4 | passed, but not every artifact could be written where it was wanted; stderr says where it is |",
             "| 130 | cancelled: Ctrl-C, SIGTERM, a closed terminal, or a pipe that nobody reads any more |",
             "",
             "For every command: 2 when stdout is closed from the start, told before anything is done, or takes",

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 import anyio
+import click
 
 from gpurun.adapters.local import LocalForge
 from gpurun.adapters.local.checkout import LocalState
 from gpurun.cli.an_engine import get_an_engine
-from gpurun.cli.artifacts import usable_folder, write_artifacts
+from gpurun.cli.artifacts import place_artifacts, usable_folder
 from gpurun.cli.envfile import given_secrets, ignored_note
 from gpurun.cli.environment import read_settings
 from gpurun.cli.follow import carry_out
@@ -36,7 +38,7 @@ from gpurun.flow.request import LocalRequest, request_run
 from gpurun.plan.load import load
 from gpurun.plan.source import MAX_BYTES as CONFIG_MAX_BYTES
 from gpurun.ports.provider import SaysWhyNot
-from gpurun.report.terminal import no_run_result
+from gpurun.report.terminal import Places, no_run_result, unwritten_artifacts
 from gpurun.settings import Settings
 from gpurun.wiring import House, open_local
 
@@ -52,6 +54,9 @@ EXIT_CODES = {
     Verdict.LOST: 3,
     Verdict.CANCELLED: 130,
 }
+
+UNWRITTEN = 4
+"""Passed, and an artifact could not be written where it was wanted."""
 
 
 class Output(StrEnum):
@@ -162,14 +167,20 @@ async def _request_and_run(wish: Wish, settings: Settings, screen: Screen, inter
             await require_room(house, job.needs())
             run_id = await request_run(house.store, house.chance, request)
         facts = await carry_out(house, run_id, screen, interrupts=interrupts)
-        artifacts_dir = ""
-        if facts.artifacts:
-            folder = wish.artifacts_dir or house.state / "artifacts"
-            await write_artifacts(house.http.blobs, facts.artifacts, folder)
-            artifacts_dir = str(folder.resolve())
+        own = house.state / "artifacts"
+        places = await place_artifacts(house.http.blobs, facts.artifacts, wish.artifacts_dir or own, instead=own)
         mark_ended(house.state)
-    screen.ends(facts, artifacts_dir)
-    return EXIT_CODES[facts.run.verdict or Verdict.LOST]
+    screen.ends(facts, places)
+    if places.unwritten:
+        sys.stdout.flush()
+        click.echo(f"gpurun run: {unwritten_artifacts(places, str(house.state))}", err=True)
+    return exit_code(facts.run.verdict or Verdict.LOST, places)
+
+
+def exit_code(verdict: Verdict, places: Places) -> int:
+    """That of the verdict; a pass whose artifacts are not where they were wanted has one of its own."""
+    code = EXIT_CODES[verdict]
+    return code or (UNWRITTEN if places.unwritten else 0)
 
 
 async def local_request(forge: LocalForge, state: LocalState, sha: CommitSha, wish: Wish) -> LocalRequest:

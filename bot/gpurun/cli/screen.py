@@ -19,7 +19,7 @@ from gpurun.domain.run import Phase, RunState, Verdict
 from gpurun.domain.text import clean
 from gpurun.report.facts import RunFacts
 from gpurun.report.headline import status
-from gpurun.report.terminal import RunResult, render_terminal, run_result
+from gpurun.report.terminal import Places, RunResult, render_terminal, run_result
 from gpurun.report.text import duration
 from gpurun.telemetry.clean import clean_whole_lines, whole_lines
 
@@ -64,8 +64,8 @@ class Screen(Protocol):
         """Something about the command itself."""
         ...
 
-    def ends(self, facts: RunFacts, artifacts_dir: str) -> None:
-        """After the container is gone."""
+    def ends(self, facts: RunFacts, places: Places) -> None:
+        """After the container is gone and the artifacts are where they could be written to."""
         ...
 
     def fails(self, result: RunResult) -> None:
@@ -180,10 +180,10 @@ class PeopleScreen:
     def notes(self, sentence: str) -> None:
         self._say(sentence, "yellow")
 
-    def ends(self, facts: RunFacts, artifacts_dir: str) -> None:
+    def ends(self, facts: RunFacts, places: Places) -> None:
         self._log(self._lines.rest())
         self._stop()
-        report = render_terminal(facts, artifacts_dir=artifacts_dir)
+        report = render_terminal(facts, places=places)
         self._say("")
         self._say(report.headline, _STYLES.get(facts.run.verdict or Verdict.LOST, "bold red"))
         for part in (report.because, report.table):
@@ -275,10 +275,10 @@ class JsonScreen:
     def notes(self, sentence: str) -> None:
         self._write(f"{sentence}\n".encode())
 
-    def ends(self, facts: RunFacts, artifacts_dir: str) -> None:
+    def ends(self, facts: RunFacts, places: Places) -> None:
         if self._lines is not None:
             self._write(self._lines.rest().encode())
-        self.fails(run_result(facts, artifacts_dir=artifacts_dir))
+        self.fails(run_result(facts, places=places))
 
     def fails(self, result: RunResult) -> None:
         sys.stdout.write(result.model_dump_json(indent=2) + "\n")

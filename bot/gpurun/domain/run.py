@@ -104,7 +104,8 @@ class Result:
     detail: str = ""
     """A sentence for people; untrusted text."""
     left_out: str = ""
-    """Which artifacts were not kept, why and how large they are, in sentences; untrusted text."""
+    """Which artifacts were not kept, why and how large they are, in sentences, a line for each reason and each name;
+    untrusted text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

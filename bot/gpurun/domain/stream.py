@@ -77,6 +77,11 @@ def next_blob(attempt_id: str, collected: Sized) -> str:
     return f"artifacts/{attempt_id}/{len(collected)}"
 
 
+def unfinished_blobs(attempt_id: str, collected: Sized, together: int) -> tuple[str, ...]:
+    """All the keys under which there may be bytes of which no row tells; `together` files can be on their way."""
+    return tuple(f"artifacts/{attempt_id}/{len(collected) + number}" for number in range(together))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
     """A collected file."""

@@ -6,11 +6,12 @@ from datetime import timedelta
 
 import structlog
 
-from gpurun.domain.stream import Artifact, next_blob
+from gpurun.domain.stream import Artifact, unfinished_blobs
 from gpurun.flow import edges, failpoints
 from gpurun.ports.bytes import Blobs
 from gpurun.ports.clock import Clock
 from gpurun.ports.store import Store, Tx
+from gpurun_agent.protocol import MAX_TOGETHER
 
 EVERY_S = 3600.0
 FIRST_AFTER_S = 1.0
@@ -55,7 +56,10 @@ def _old(tx: Tx, keep: timedelta) -> tuple[tuple[tuple[str, Artifact], ...], tup
     """And the keys of their bytes, with those of files that were half sent when their attempt ended."""
     before = tx.now() - keep
     old = tx.old_artifacts(ended_before=before, limit=BATCH)
-    half_sent = [next_blob(attempt_id, tx.artifacts(attempt_id)) for attempt_id in {id_ for id_, _ in old}]
+    half_sent: list[str] = []
+    for attempt_id in sorted({id_ for id_, _ in old}):
+        half_sent += unfinished_blobs(attempt_id, tx.artifacts(attempt_id), MAX_TOGETHER)
     bare = tx.left_nothing(ended_after=before - HALF_SENT_FOR, ended_before=before)
-    half_sent += [next_blob(attempt_id, ()) for attempt_id in bare]
+    for attempt_id in bare:
+        half_sent += unfinished_blobs(attempt_id, (), MAX_TOGETHER)
     return old, (*(artifact.blob for _, artifact in old), *half_sent)

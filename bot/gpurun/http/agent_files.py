@@ -6,6 +6,8 @@ import asyncio
 import hashlib
 import re
 from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 from weakref import WeakValueDictionary
 
@@ -101,8 +103,17 @@ class ModelFiles:
             self._mismatches.popitem(last=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Whole:
+    """A small file as it came."""
+
+    path: str
+    sha256: str
+    data: bytes
+
+
 class Artifacts:
-    """`PUT /agent/v1/artifacts/<path>`: one file at a time, so that an attempt never has more than one unfinished."""
+    """`PUT /agent/v1/artifacts[/<path>]`: pieces of one file, or several whole ones, never both at a time."""
 
     def __init__(self, services: HttpServices) -> None:
         self._services = services
@@ -111,6 +122,9 @@ class Artifacts:
     async def __call__(self, scope: Scope, receive: Receive, send: Send, rest: str) -> None:
         """Takes bytes at `offset`; the file is collected when its last byte is there and its hash is right."""
         caller = await running_caller(self._services.store, scope)
+        if not rest:
+            await self._several(caller, scope, receive, send)
+            return
         # its name is shown
         path = (await self._services.masker(caller.attempt)).text(artifact_path(rest))
         query = parameters(scope)
@@ -141,18 +155,56 @@ class Artifacts:
                 await self._services.store.write(lambda tx: _add(tx, caller, artifact))
         await answer(send, 200, protocol.encode(orders(caller.attempt, cancel=caller.cancel)), content_type=RECORDS)
 
+    async def _several(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+        """Takes whole files: one wait for the disk and one commit for all of them."""
+        body = await read_body(scope, receive, limit=protocol.MAX_APPEND, timeout_s=BODY_TIMEOUT_S)
+        files = _whole_files(body)
+        masker = await self._services.masker(caller.attempt)
+        refused: list[tuple[str, str]] = []
+        async with self._turns.setdefault(caller.attempt.id, asyncio.Lock()):
+            known = list(await self._services.store.read(lambda tx: tx.artifacts(caller.attempt.id)))
+            fresh: dict[Artifact, bytes] = {}
+            for index, file in enumerate(files):
+                try:
+                    artifact = self._whole(caller, masker.text(artifact_path(file.path)), file, known)
+                except Refusal as refusal:
+                    refused.append(("refused", f"{index} {refusal.status} {refusal!s}"))
+                    continue
+                if artifact is not None:
+                    known.append(artifact)
+                    fresh[artifact] = file.data
+            if fresh:
+                await self._services.blobs.put({artifact.blob: data for artifact, data in fresh.items()})
+                await self._services.store.write(lambda tx: _add(tx, caller, *fresh))
+        fields = [*refused, *orders(caller.attempt, cancel=caller.cancel)]
+        await answer(send, 200, protocol.encode(fields), content_type=RECORDS)
+
+    def _whole(self, caller: Caller, path: str, file: _Whole, known: Sequence[Artifact]) -> Artifact | None:
+        """None for one that is kept already. Raises Refusal."""
+        if self._is_kept(path, file.sha256, known):
+            return None
+        self._require_room(known, len(file.data))
+        found = hashlib.sha256(file.data).hexdigest()
+        if found != file.sha256:
+            raise _wrong_hash(path, found)
+        return Artifact(path=path, size=len(file.data), sha256=found, blob=next_blob(caller.attempt.id, known))
+
+    def _is_kept(self, path: str, sha256: str, known: Sequence[Artifact]) -> bool:
+        """Raises Refusal 422 when another one has this path."""
+        if path == protocol.INSTALLED:
+            raise Refusal(422, "This name is kept for the list of what is installed.")
+        before = next((artifact for artifact in known if artifact.path == path), None)
+        if before is not None and before.sha256 != sha256:
+            raise Refusal(422, f"{path!r} was collected with other bytes.")
+        return before is not None
+
     async def _take(
         self, caller: Caller, path: str, offset: int, data: bytes, *, size: int, sha256: str
     ) -> tuple[int, int]:
         """Status and the end of the file now."""
         collected = await self._services.store.read(lambda tx: tx.artifacts(caller.attempt.id))
-        if path == protocol.INSTALLED:
-            raise Refusal(422, "This name is kept for the list of what is installed.")
-        before = next((artifact for artifact in collected if artifact.path == path), None)
-        if before is not None:
-            if before.sha256 != sha256:
-                raise Refusal(422, f"{path!r} was collected with other bytes.")
-            return 200, before.size
+        if self._is_kept(path, sha256, collected):
+            return 200, next(artifact.size for artifact in collected if artifact.path == path)
         self._require_room(collected, size)
         artifact = Artifact(path=path, size=size, sha256=sha256, blob=next_blob(caller.attempt.id, collected))
         status, end = await self._append(artifact, offset, data)
@@ -160,9 +212,9 @@ class Artifacts:
             await self._collect(caller, artifact)
         return status, end
 
-    def _require_room(self, collected: tuple[Artifact, ...], size: int) -> None:
+    def _require_room(self, known: Sequence[Artifact], size: int) -> None:
         limits = self._services.artifacts
-        collected = tuple(artifact for artifact in collected if artifact.path != protocol.INSTALLED)
+        collected = [artifact for artifact in known if artifact.path != protocol.INSTALLED]
         if size > limits.file_bytes:
             raise Refusal(413, f"A file may have {limits.file_bytes:,} bytes.")
         if len(collected) >= limits.files:
@@ -185,20 +237,43 @@ class Artifacts:
         found = await _sha256_of(self._services.blobs, artifact)
         if found != artifact.sha256:
             await self._services.blobs.delete(artifact.blob)
-            raise Refusal(422, f"{artifact.path!r} arrived with the hash {found}; it was left out.")
+            raise _wrong_hash(artifact.path, found)
         await self._services.store.write(lambda tx: _add(tx, caller, artifact))
 
 
-def _add(tx: Tx, caller: Caller, artifact: Artifact) -> None:
+def _wrong_hash(path: str, found: str) -> Refusal:
+    return Refusal(422, f"{path!r} arrived with the hash {found}; it was left out.")
+
+
+def _whole_files(body: bytes) -> list[_Whole]:
+    """Raises Refusal 400, 413."""
+    try:
+        fields = protocol.decode(body)
+    except protocol.BadRecords as error:
+        raise Refusal(400, f"The body is not records: {error}.") from None
+    if [name for name, _ in fields] != ["path", "sha256", "data"] * (len(fields) // 3):
+        raise Refusal(400, "`path`, `sha256` and `data` of each file are needed, in this order.")
+    if len(fields) > 3 * protocol.MAX_TOGETHER:
+        raise Refusal(413, f"{protocol.MAX_TOGETHER} files may come together.")
+    values = [value for _, value in fields]
+    return [
+        _Whole(path=path.decode("utf-8", "surrogateescape"), sha256=sha256.decode("ascii", "replace"), data=data)
+        for path, sha256, data in zip(values[::3], values[1::3], values[2::3], strict=True)
+    ]
+
+
+def _add(tx: Tx, caller: Caller, *artifacts: Artifact) -> None:
     tx.saw(caller.attempt.id)  # first: who sets a result meanwhile has either seen this file or waits for it
     attempt = tx.attempt(caller.attempt.id)
     assert attempt is not None
     require_wanted(attempt)
     known = tx.artifacts(attempt.id)
-    if any(other.blob == artifact.blob and other.path != artifact.path for other in known):
-        raise Refusal(422, "Another process of the server collected another file meanwhile.")
-    if all(other.path != artifact.path for other in known):
-        tx.add_artifact(attempt.id, artifact)
+    paths, paths_of_blobs = {other.path for other in known}, {other.blob: other.path for other in known}
+    for artifact in artifacts:
+        if paths_of_blobs.get(artifact.blob, artifact.path) != artifact.path:
+            raise Refusal(422, "Another process of the server collected another file meanwhile.")
+        if artifact.path not in paths:
+            tx.add_artifact(attempt.id, artifact)
 
 
 def artifact_path(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -222,6 +222,10 @@ class Blobs(Protocol):
 
     async def append(self, key: str, offset: int, data: bytes) -> int:
         """Durable append at `offset`; returns the new size. WrongOffset when the end is elsewhere."""
+        ...
+
+    async def put(self, files: Mapping[str, bytes]) -> None:
+        """Durable, in the place of what these keys had; quicker than one after the other."""
         ...
 
     async def size(self, key: str) -> int:

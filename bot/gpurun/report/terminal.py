@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict
 
@@ -19,6 +20,22 @@ from gpurun.report.why import why
 
 _INDENT = "  "
 _NAME_WIDTH = 11
+LEFT_OUT_LINES = 10
+"""Of what was not kept; the log has all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where the artifacts of a run were written to."""
+
+    folder: str = ""
+    """The one that was asked for; empty when there are no artifacts."""
+    unwritten: Mapping[str, str] = field(default_factory=dict)
+    """Why, by path, of those that could not be written to it."""
+    instead: str = ""
+    """Where those of them are that are not in `nowhere`; empty when none is."""
+    nowhere: Mapping[str, str] = field(default_factory=dict)
+    """Why, by path, of those that could not be written there either."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +49,12 @@ class TerminalReport:
     """A name and a value on each line: pins, times, cost, metrics, artifacts."""
 
 
-def render_terminal(facts: RunFacts, *, artifacts_dir: str = "") -> TerminalReport:
-    """`artifacts_dir`: where they were written to. The log was shown before."""
+def render_terminal(facts: RunFacts, *, places: Places | None = None) -> TerminalReport:
+    """`places`: of the artifacts. The log was shown before."""
     said = why(facts)
     evidence = [_INDENT + one_line(said.evidence)] if said.evidence else []
     rows = [*_pins(facts), *_times(facts), *_attempts(facts), *_cost(facts), *_metrics(facts)]
-    rows += _artifacts(facts, artifacts_dir)
+    rows += _artifacts(facts, places or Places())
     return TerminalReport(
         headline=one_line(plain_title(facts)),
         because="\n".join([one_line(said.sentence, 1500), *evidence]) if said.sentence else "",
@@ -102,15 +119,61 @@ def _metrics(facts: RunFacts) -> Rows:
     return rows + [("gpu", one_line(f"{what}: {said}")) for what, said in pieces.gpu_notes(facts)]
 
 
-def _artifacts(facts: RunFacts, folder: str) -> Rows:
-    left_out = [("not kept", one_line(facts.left_out, 1500))] if facts.left_out else []
+def unwritten_artifacts(places: Places, state: str) -> str:
+    """What could not be written where it was wanted, why, and where it is; empty when all was. `state`: the run's."""
+    if not places.unwritten:
+        return ""
+    return "\n".join(
+        [
+            f"{pieces.counted(len(places.unwritten), 'artifact')} could not be written to {one_line(places.folder)}:",
+            *_with_reasons(places.unwritten),
+            *_instead(places, state),
+        ]
+    )
+
+
+def _instead(places: Places, state: str) -> list[str]:
+    where = one_line(places.instead)
+    if not places.nowhere:
+        return [f"{'It is' if len(places.unwritten) == 1 else 'They are'} in {where}."]
+    kept = f"The bytes are still in {one_line(state)}, which is kept until 20 later runs have ended."
+    if not where:
+        return [kept]
+    return [f"The others are in {where}; not there either:", *_with_reasons(places.nowhere), kept]
+
+
+def _with_reasons(unwritten: Mapping[str, str]) -> list[str]:
+    told = [f"{_INDENT}{one_line(path)}: {one_line(why)}" for path, why in [*unwritten.items()][: pieces.MAX_ROWS]]
+    more = len(unwritten) - len(told)
+    return [*told, f"{_INDENT}and {more} more"] if more else told
+
+
+def _artifacts(facts: RunFacts, places: Places) -> Rows:
+    folder = places.folder
+    left_out = _left_out(facts)
     if not facts.artifacts:
         return left_out
-    files = [("", f"{_INDENT}{one_line(one.path)}  {size(one.size)}") for one in pieces.own_artifacts(facts)]
-    told = [("artifacts", one_line(folder) or f"{len(files)} kept"), *files] if files else []
-    installed = [(one, f"{one_line(folder)}/" if folder else "") for one in facts.artifacts if one.path == INSTALLED]
+    own = [one for one in pieces.own_artifacts(facts) if one.path not in places.unwritten]
+    files = [("", f"{_INDENT}{one_line(one.path)}  {size(one.size)}") for one in own[: pieces.MAX_ROWS]]
+    more = len(own) - len(files)
+    if more:
+        files.append(("", f"{_INDENT}and {more:,} more" + (f" in {one_line(folder)}" if folder else "")))
+    told = [("artifacts", one_line(folder) or f"{len(own):,} kept"), *files] if own else []
+    installed = [
+        (one, f"{one_line(folder)}/" if folder else "")
+        for one in facts.artifacts
+        if one.path == INSTALLED and one.path not in places.unwritten
+    ]
     told += [("installed", f"{place}{one.path}  {size(one.size)}") for one, place in installed]
     return [*told, ("manifest", manifest_digest(facts.artifacts)), *left_out]
+
+
+def _left_out(facts: RunFacts) -> Rows:
+    lines = [one_line(line) for line in facts.left_out.splitlines()]
+    shown = lines[:LEFT_OUT_LINES]
+    if len(lines) > len(shown):
+        shown.append(f"and {len(lines) - len(shown)} more")
+    return [("" if number else "not kept", line) for number, line in enumerate(shown)]
 
 
 class ModelResult(BaseModel):
@@ -177,14 +240,19 @@ class RunResult(BaseModel):
     """sha256 by path. `gpurun/installed.txt` is what was installed when `run` began."""
     artifacts_dir: str
     """The folder that the artifacts were written to; empty when there are none."""
+    artifacts_unwritten: dict[str, str]
+    """Why, by path, of those that could not be written to it: the code is 4 when the job passed."""
+    artifacts_instead: str
+    """The folder that those were written to instead; empty when there are none, or there was no room either."""
     artifacts_manifest: str
     """`sha256:…` of the list of their paths, sizes and hashes; empty when there are none."""
     artifacts_left_out: str
-    """Which files were not kept, why, and how large they are. Text of others."""
+    """Which files were not kept, why, and how large they are: a line for each reason and each name. Text of others."""
 
 
-def run_result(facts: RunFacts, *, artifacts_dir: str = "") -> RunResult:
+def run_result(facts: RunFacts, *, places: Places | None = None) -> RunResult:
     """Of a run that has ended."""
+    places = places or Places()
     run, attempt = facts.run, facts.attempt
     models = run.plan.models if run.plan else run.pins.models
     micro = sum(cost.usd_micro for cost in facts.costs)
@@ -213,7 +281,9 @@ def run_result(facts: RunFacts, *, artifacts_dir: str = "") -> RunResult:
         log_bytes=facts.log_size,
         times_s=pieces.step_seconds(facts),
         artifacts={artifact.path: artifact.sha256 for artifact in facts.artifacts},
-        artifacts_dir=artifacts_dir,
+        artifacts_dir=places.folder,
+        artifacts_unwritten=dict(places.unwritten),
+        artifacts_instead=places.instead,
         artifacts_manifest=manifest_digest(facts.artifacts),
         artifacts_left_out=facts.left_out,
     )
@@ -244,6 +314,8 @@ def no_run_result(job: str, verdict: Verdict, *, reason: str, detail: str) -> Ru
         times_s={},
         artifacts={},
         artifacts_dir="",
+        artifacts_unwritten={},
+        artifacts_instead="",
         artifacts_manifest="",
         artifacts_left_out="",
     )

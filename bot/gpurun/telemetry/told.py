@@ -35,7 +35,7 @@ def result_of(fields: Mapping[str, bytes], mask: Callable[[bytes], bytes]) -> Re
     said = fields.get("detail", b"")
     detail = clean(mask(said))[:MAX_DETAIL] if said else ""
     left = fields.get("left_out", b"")
-    left_out = clean(mask(left))[:MAX_DETAIL].replace("\n", " ") if left else ""
+    left_out = clean(mask(left))[:MAX_DETAIL] if left else ""
     kind = _RESULTS.get(word)
     if kind is ResultKind.PASSED and exit_code != 0:
         kind, detail = None, f"The agent said passed with exit code {exit_code}."

@@ -231,6 +231,20 @@ class FakeBot:
                 self.arrivals.append((time.monotonic(), len(stream)))
             return 200, self.common(("next", len(stream)), ("durable", self.durable[name]))
 
+    def add_artifacts(self, body: bytes) -> tuple[int, bytes]:
+        values = [value for _, value in protocol.decode(body)]
+        refused = []
+        for index, (raw, sha256, data) in enumerate(zip(values[::3], values[1::3], values[2::3], strict=True)):
+            path = raw.decode()
+            self.before_artifact(path)
+            query = {"offset": ["0"], "size": [str(len(data))], "sha256": [sha256.decode()]}
+            status, text = (200, b"") if self.artifacts.get(path) == data else self.add_artifact(path, query, data)
+            if status >= 500:
+                return status, text
+            if status != 200:
+                refused.append(("refused", b"%d %d %s" % (index, status, text)))
+        return 200, self.common(*refused)
+
     def add_artifact(self, path: str, query: dict[str, list[str]], body: bytes) -> tuple[int, bytes]:
         offset, size, sha256 = int(query["offset"][0]), int(query["size"][0]), query["sha256"][0]
         with self.lock:
@@ -381,6 +395,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif kind == "models":
             self.model_file(bot, rest, query)
         elif kind == "artifacts":
+            if not rest:
+                self.answer(*bot.add_artifacts(body))
+                return
             bot.before_artifact(unquote(rest))
             self.answer(*bot.add_artifact(unquote(rest), query, body))
         elif kind == "installed" and bot.no_installed:

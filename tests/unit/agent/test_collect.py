@@ -9,12 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpurun_agent.collect import LeftOut, size_text
+from gpurun_agent.collect import LeftOut, _send_together, size_text
 from gpurun_agent.globs import Globs
-from gpurun_agent.tree import NoFile, Outside, Tree
+from gpurun_agent.tree import Found, NoFile, Outside, Tree
 from tests.unit.agent.fake_bot import with_code
 
 FILES = ["a.txt", "b.log", "out/c.txt", "out/deep/d.txt", "out/deep/e.bin", "other/f.txt", ".hidden/g.txt"]
+
+
+def left_out(bot) -> str:
+    """As a comment shows it."""
+    return " ".join(bot.end["left_out"].split("\n"))
 
 
 def found(folder, *patterns: str) -> dict[str, str]:
@@ -225,7 +230,7 @@ def test_artifacts_arrive_whole(bot, run):
     assert bot.artifacts["out/empty"] == b""
     assert b"::gpurun:: artifacts: nothing matches missing/*\n" in bot.log
     assert bot.phases == ["running", "collecting"]
-    assert bot.end["left_out"] == ""
+    assert left_out(bot) == ""
 
 
 def test_what_is_over_a_limit_is_left_out_and_told(bot, run):
@@ -237,7 +242,7 @@ def test_what_is_over_a_limit_is_left_out_and_told(bot, run):
         "head -c 1000 /dev/zero > first/z; echo g > g.txt"
     )
     assert list(bot.artifacts) == ["first/z", "c.bin", "e.bin", "f.bin"]
-    assert bot.end["left_out"] == (
+    assert left_out(bot) == (
         "2 (5.9 KiB together), larger than the 1000 B that one file may have: a.bin, 1001 B; b.bin, 4.9 KiB. "
         "1 (900 B together), more than the 2.4 KiB that all files may have together: d.bin, 900 B."
     )
@@ -249,29 +254,47 @@ def test_more_files_than_are_kept_are_counted(bot, run):
     bot.artifact_limits = {"artifact_files": 2}
     run("for i in 1 2 3 4 5 6 7 8 9; do echo $i > $i; done")
     assert list(bot.artifacts) == ["1", "2"]
-    assert bot.end["left_out"] == (
+    assert left_out(bot) == (
         "7 (14 B together), more than the 2 files that are kept: 3, 2 B; 4, 2 B; 5, 2 B; 6, 2 B; 7, 2 B; and 2 more."
     )
 
 
 def test_odd_names_are_left_out_by_name(bot, run):
     bot.artifact_globs = ["*"]
-    run("printf x > good; printf x > 'a\nb'; printf x > 'back\\slash'; printf x > \"$(printf 'bad\\377')\"")
+    run("printf x > good; printf x > 'a\n::gpurun:: b'; printf x > 'back\\slash'; printf x > \"$(printf 'bad\\377')\"")
     assert bot.artifacts == {"good": b"x"}
-    assert bot.end["left_out"].startswith("3 (3 B together), name that is not printable UTF-8: a\nb, 1 B; back\\slash")
+    assert bot.end["left_out"].splitlines() == [
+        "1 (1 B together), name with a character that is not printable:",
+        "a\\n::gpurun:: b, 1 B.",
+        "1 (1 B together), name with a backslash:",
+        "back\\slash, 1 B.",
+        "1 (1 B together), name that is not UTF-8:",
+        "bad\\xff, 1 B.",
+    ]
+    ours = [line for line in bot.log.splitlines() if line.startswith(b"::gpurun:: ")]
+    assert len(ours) == 4  # `run` and a reason each
+
+
+def test_a_pattern_whose_files_another_one_means_first_is_not_called_empty(bot, run):
+    bot.artifact_globs = ["out/**", "out/a.txt", "missing\n::gpurun:: all is well", "out/*.txt"]
+    run("mkdir out; echo 1 > out/a.txt")
+    assert set(bot.artifacts) == {"out/a.txt"}
+    assert [line for line in bot.log.splitlines() if b"nothing matches" in line] == [
+        b"::gpurun:: artifacts: nothing matches missing\\n::gpurun:: all is well"
+    ]
 
 
 def test_links_out_of_the_tree_are_refused_and_told(bot, run):
     bot.artifact_globs = ["out"]
     run("mkdir out; echo x > out/x; ln -s /etc/passwd out/passwd; ln -s x out/y; ln -s /proc/self/environ out/env")
     assert bot.artifacts == {"out/x": b"x\n", "out/y": b"x\n"}
-    assert bot.end["left_out"] == "2, link that leads out of the work folder: out/env; out/passwd."
+    assert left_out(bot) == "2, link that leads out of the work folder: out/env; out/passwd."
     assert bot.end["result"] == "passed"
 
 
 def test_a_folder_swapped_while_it_is_sent_gives_nothing_of_elsewhere(bot, start):
     bot.artifact_globs = ["out/**"]
-    bot.run = "mkdir -p out/in; echo 1 > out/a; echo 2 > out/in/b; echo 3 > out/z"
+    bot.run = "mkdir -p out/in; head -c 300000 /dev/zero > out/a; echo 2 > out/in/b; echo 3 > out/z"
     swapped = []
 
     def swap(path):
@@ -285,15 +308,15 @@ def test_a_folder_swapped_while_it_is_sent_gives_nothing_of_elsewhere(bot, start
     bot.before_artifact = swap
     agent = start()
     assert agent.wait() == 0
-    assert bot.artifacts == {"out/a": b"1\n", "out/z": b"3\n"}
-    assert bot.end["left_out"] == "1 (2 B together), file that changed or vanished meanwhile: out/in/b, 2 B."
+    assert bot.artifacts == {"out/a": bytes(300_000), "out/z": b"3\n"}
+    assert left_out(bot) == "1 (2 B together), file that changed or vanished meanwhile: out/in/b, 2 B."
 
 
 def test_a_work_folder_that_the_job_swapped_for_a_link_gives_nothing(bot, run):
     bot.artifact_globs = ["etc/passwd", "**/passwd"]
     run('cd ..; mv work old; ln -s / work; echo "$PWD"')
     assert bot.artifacts == {}
-    assert bot.end["left_out"].startswith("No artifacts: the folder in which the job started cannot be read")
+    assert left_out(bot).startswith("No artifacts: the folder in which the job started cannot be read")
     assert bot.end["result"] == "passed"
 
 
@@ -304,7 +327,7 @@ def test_a_file_that_the_bot_refuses_does_not_keep_others_back(bot, run):
     )
     run("echo 1 > a; echo 2 > b")
     assert bot.artifacts == {"b": b"2\n"}
-    assert bot.end["left_out"] == "1 (2 B together), refused (413): A file may have 1 bytes.: a, 2 B."
+    assert left_out(bot) == "1 (2 B together), refused (413): A file may have 1 bytes.: a, 2 B."
 
 
 # what keeps them
@@ -356,7 +379,7 @@ def test_a_job_cancelled_before_its_command_leaves_nothing(bot, run):
 
 def test_who_waits_for_the_end_waits_only_so_long(bot, start):
     bot.artifact_globs = ["*"]
-    bot.run = "echo 1 > a; echo 2 > b; echo ready; while :; do sleep 0.05; done"
+    bot.run = "head -c 300000 /dev/zero > a; echo 2 > b; echo ready; while :; do sleep 0.05; done"
     agent = start(first=with_code("protocol", "COLLECT_S = 1"))
     bot.wait_for_log(b"ready")
     bot.add_artifact = lambda path, query, body: (
@@ -365,8 +388,8 @@ def test_who_waits_for_the_end_waits_only_so_long(bot, start):
     bot.cancel = True
     assert agent.wait() == 0
     assert bot.end["result"] == "cancelled"
-    assert bot.artifacts == {"a": b"1\n"}
-    assert bot.end["left_out"] == (
+    assert bot.artifacts == {"a": bytes(300_000)}
+    assert left_out(bot) == (
         "Not all artifacts were collected in the time that was left. 1 (2 B together), not sent before the end: b, 2 B."
     )
 
@@ -376,6 +399,42 @@ def test_an_interrupted_artifact_goes_on_at_next(bot, run):
     bot.artifact_parts["big"] = bytearray(b"a" * 1000)
     run("yes a | tr -d '\\n' | head -c 5000000 > big")
     assert bot.artifacts == {"big": b"a" * 5_000_000}
+
+
+def test_small_files_are_sent_together_and_in_their_order(bot, run):
+    bot.artifact_globs = ["last", "*"]
+    run("for i in $(seq 100 349); do echo $i > $i; done; head -c 300000 /dev/zero > 200; : > 201; echo l > last")
+    names = [str(number) for number in range(100, 350)]
+    assert list(bot.artifacts) == ["last", *names]
+    assert bot.artifacts["200"] == bytes(300_000)
+    assert bot.artifacts["201"] == b""
+    requests = [one for one in bot.requests if one.startswith("PUT artifacts")]
+    assert requests == ["PUT artifacts"] * 2 + ["PUT artifacts/200"] + ["PUT artifacts"] * 2
+
+
+def test_small_files_are_not_sent_together_beyond_what_the_bot_takes(bot, run):
+    bot.artifact_globs = ["*"]
+    run("for i in 1 2 3 4 5 6 7 8 9 a b c d e f g h i j k l m n o p q; do head -c 262144 /dev/zero > $i; done")
+    assert len(bot.artifacts) == 26
+    assert [one for one in bot.requests if one.startswith("PUT artifacts")] == ["PUT artifacts"] * 4
+
+
+def test_a_small_file_that_grows_is_sent_whole(bot, start, monkeypatch):
+    from types import SimpleNamespace
+
+    sent = []
+    run = SimpleNamespace(breathe=lambda: None, ask=lambda request: sent.append(request) or SimpleNamespace(
+        status=200, fields=lambda: [("next", b"300000")], number=lambda name, default: 300_000, text=lambda: "",
+    ))  # fmt: skip
+    (bot.folder / "a").write_bytes(b"1")
+    (bot.folder / "b").write_bytes(bytes(300_000))
+    tree = Tree.of(str(bot.folder))
+    waiting = [Found([0], b"a", 1), Found([0], b"b", 1)]
+    left_out = LeftOut()
+    assert _send_together(run, tree, waiting, left_out) == 2
+    tree.close()
+    assert [one.target.partition("?")[0] for one in sent] == ["/agent/v1/artifacts", "/agent/v1/artifacts/b"]
+    assert left_out.sentences() == []
 
 
 @given(sizes=st.lists(st.integers(0, 2**40), max_size=20))

@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from gpurun.cli.run import EXIT_CODES, Output, Wish, run_job
+from gpurun.cli.run import EXIT_CODES, Output, Wish, exit_code, run_job
 from gpurun.domain.run import Verdict
-from gpurun.report.terminal import RunResult
+from gpurun.report.terminal import Places, RunResult
 
 ULID = re.compile(r"[0-9a-z]{26}")
 CONFIG = f"version: 1\njobs:\n  smoke:\n    image: registry.example/app@sha256:{'a' * 64}\n    run: echo hi\n"
@@ -37,6 +37,13 @@ def test_every_verdict_has_its_exit_code():
         Verdict.LOST: 3,
         Verdict.CANCELLED: 130,
     }
+
+
+def test_a_pass_without_its_artifacts_has_a_code_of_its_own():
+    lacking = Places(folder="/kept", unwritten={"out/big": "No space left on device"})
+    assert exit_code(Verdict.PASSED, Places(folder="/kept")) == 0
+    assert exit_code(Verdict.PASSED, lacking) == 4
+    assert all(exit_code(verdict, lacking) == code for verdict, code in EXIT_CODES.items() if code)
 
 
 def test_not_a_checkout(capsys, tmp_path):

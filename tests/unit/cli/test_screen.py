@@ -14,7 +14,7 @@ from gpurun.adapters.local.checkout import LocalState
 from gpurun.cli.screen import JsonScreen, PeopleScreen
 from gpurun.domain.run import Phase, RunState, Verdict
 from gpurun.report.facts import RunFacts
-from gpurun.report.terminal import RunResult, no_run_result
+from gpurun.report.terminal import Places, RunResult, no_run_result
 from tests.unit.report import situations
 from tests.unit.report.situations import ACTIVE, CHOSEN, FULL, LIVE, PLANNING
 
@@ -118,7 +118,7 @@ def test_uncommitted_changes_are_named(capsys):
 
 def test_the_report_is_not_cut_and_names_the_folder(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
-    PeopleScreen().ends(FULL, "/state/artifacts")
+    PeopleScreen().ends(FULL, Places(folder="/state/artifacts"))
     told = capsys.readouterr().out
     assert str(FULL.run.plan.image) in told
     assert FULL.run.plan_digest in told
@@ -148,7 +148,7 @@ def test_json_says_what_a_run_that_never_was_came_to(capsys):
 def test_json_keeps_the_raw_log_on_stderr(capfdbinary):
     screen = JsonScreen()
     screen.shows(facts(ACTIVE, LIVE), b"\xff\x1b[31m half a l")
-    screen.ends(FULL, "")
+    screen.ends(FULL, Places())
     out, err = capfdbinary.readouterr()
     assert err == b"\xff\x1b[31m half a l"
     assert json.loads(out)["verdict"] == "passed"

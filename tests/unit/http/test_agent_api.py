@@ -633,6 +633,85 @@ async def test_files_sent_at_the_same_time_do_not_share_bytes(world):
         assert (hashlib.sha256(stored).hexdigest(), stored) == (artifact.sha256, files[artifact.path])
 
 
+def several(*files: tuple[str, bytes], wrong: str = "") -> list[tuple[str, bytes]]:
+    fields = []
+    for path, data in files:
+        sha256 = hashlib.sha256(data if path != wrong else b"other").hexdigest()
+        fields += [("path", path.encode()), ("sha256", sha256.encode()), ("data", data)]
+    return fields
+
+
+async def collect_several(world, *files: tuple[str, bytes], wrong: str = ""):
+    body = protocol.encode(several(*files, wrong=wrong))
+    return await world.client.put("/agent/v1/artifacts", content=body, headers=world.bearer())
+
+
+async def kept_bytes(world) -> dict[str, bytes]:
+    """By path, each proved by its hash."""
+    kept = {}
+    for artifact in await world.store.read(lambda tx: tx.artifacts(ATTEMPT_ID)):
+        kept[artifact.path] = b"".join([piece async for piece in world.services.blobs.open(artifact.blob)])
+        assert (len(kept[artifact.path]), hashlib.sha256(kept[artifact.path]).hexdigest()) == (
+            artifact.size, artifact.sha256,
+        )  # fmt: skip
+    return kept
+
+
+async def test_several_whole_files_in_one_request(world):
+    await world.add()
+    await world.claim()
+    await world.collect("first", b"1234", whole=b"12345678")  # never ends
+    files = {"a": b"1", "out/ü b%c": b"22", "empty": b""}
+    for _ in range(2):  # its answer may have been lost
+        answer = await collect_several(world, *files.items())
+        assert (answer.status_code, records(answer)["cancel"]) == (200, "0")
+        assert "refused" not in records(answer)
+        assert await kept_bytes(world) == files
+    assert (await world.collect("z", b"333")).status_code == 200
+    assert await kept_bytes(world) == files | {"z": b"333"}
+
+
+async def test_of_several_files_those_that_are_refused_are_told_and_the_others_kept(world):
+    await world.add()
+    await world.claim()
+    await world.collect("old", b"old")
+    files = [("../up", b"1"), ("bad", b"22"), ("good", b"3"), ("old", b"new"), ("gpurun/installed.txt", b"4")]
+    large, twice = ("large", b"x" * 8001), ("good", b"other")
+    answer = await collect_several(world, *files, large, twice, ("last", b"5"), wrong="bad")
+    told = [value.split(" ", 2) for name, value in all_records(answer) if name == "refused"]
+    assert [(index, status) for index, status, _ in told] == [
+        ("0", "422"), ("1", "422"), ("3", "422"), ("4", "422"), ("5", "413"), ("6", "422"),
+    ]  # fmt: skip
+    assert told[4][2] == "A file may have 8,000 bytes."
+    assert await kept_bytes(world) == {"old": b"old", "good": b"3", "last": b"5"}
+
+
+async def test_several_files_have_their_limits_together(world):
+    await world.add()
+    await world.claim()
+    answer = await collect_several(world, *((f"f{number}", b"x" * 2000) for number in range(6)), ("g", b""))
+    assert [value.partition(" ")[0] for name, value in all_records(answer) if name == "refused"] == ["5"]
+    await collect_several(world, ("h", b""), ("i", b""), ("j", b""))
+    assert set(await kept_bytes(world)) == {"f0", "f1", "f2", "f3", "f4", "g", "h", "i"}
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"no records", 400),
+        (protocol.encode([("path", "a"), ("data", "1")]), 400),
+        (protocol.encode([("path", "a"), ("data", "1"), ("sha256", "2")]), 400),
+        (protocol.encode(several(*((f"f{number}", b"") for number in range(101)))), 413),
+    ],
+)
+async def test_several_files_that_cannot_be_read(world, body, status):
+    await world.add()
+    await world.claim()
+    answer = await world.client.put("/agent/v1/artifacts", content=body, headers=world.bearer())
+    assert answer.status_code == status
+    assert await kept_bytes(world) == {}
+
+
 async def test_artifacts_have_a_quota_together(world):
     await world.add()
     await world.claim()

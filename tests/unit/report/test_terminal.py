@@ -12,9 +12,10 @@ from gpurun.domain.manifest import manifest_digest
 from gpurun.domain.run import Result, ResultKind, Verdict
 from gpurun.domain.stream import Artifact
 from gpurun.report.comment import render_comment
-from gpurun.report.terminal import RunResult, render_terminal, run_result
+from gpurun.report.terminal import Places, RunResult, render_terminal, run_result, unwritten_artifacts
 from tests.unit.report.situations import FULL, SITUATIONS
 
+KEPT = Places(folder="/home/ada/kept")
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 
 
@@ -53,9 +54,58 @@ def test_why_it_failed_comes_with_the_line_that_says_most():
 
 def test_artifacts_lie_where_they_were_written():
     evil = Artifact(path="out/\x1b]0;title\x07a.txt", size=3, sha256="a" * 64, blob="b")
-    lines = render_terminal(replace(FULL, artifacts=(evil,)), artifacts_dir="/home/ada/kept").table.splitlines()
+    lines = render_terminal(replace(FULL, artifacts=(evil,)), places=KEPT).table.splitlines()
     digest = manifest_digest([evil])
     assert lines[-3:] == ["  artifacts  /home/ada/kept", "               out/a.txt  3 B", f"  manifest   {digest}"]
+
+
+def many(number: int) -> tuple[Artifact, ...]:
+    return tuple(Artifact(path=f"out/{at:03}", size=3, sha256="a" * 64, blob="b") for at in range(number))
+
+
+@pytest.mark.parametrize(("places", "where"), [(KEPT, " in /home/ada/kept"), (Places(), "")])
+def test_of_many_artifacts_the_first_are_shown(places, where):
+    facts = replace(FULL, artifacts=many(1200))
+    lines = render_terminal(facts, places=places).table.splitlines()
+    assert lines[-23] == f"  artifacts  {places.folder or '1,200 kept'}"
+    assert lines[-22] == "               out/000  3 B"
+    assert lines[-3:-1] == ["               out/019  3 B", f"               and 1,180 more{where}"]
+    assert len(run_result(facts).artifacts) == 1200
+    assert "out/019" in render_terminal(replace(FULL, artifacts=many(20)), places=KEPT).table.splitlines()[-2]
+
+
+def test_what_could_not_be_written_is_told_with_where_it_is():
+    assert unwritten_artifacts(KEPT, "/state") == ""
+    full = dict.fromkeys(("out/a\x1b[2J", "out/b"), "No space left on device")
+    there = replace(KEPT, unwritten=full, instead="/state/artifacts")
+    assert unwritten_artifacts(there, "/state").splitlines() == [
+        "2 artifacts could not be written to /home/ada/kept:",
+        "  out/a: No space left on device",
+        "  out/b: No space left on device",
+        "They are in /state/artifacts.",
+    ]
+    assert unwritten_artifacts(replace(there, nowhere={"out/b": "Input/output error"}), "/state").splitlines()[3:] == [
+        "The others are in /state/artifacts; not there either:",
+        "  out/b: Input/output error",
+        "The bytes are still in /state, which is kept until 20 later runs have ended.",
+    ]
+    nowhere = replace(KEPT, unwritten=dict.fromkeys(map(str, range(23)), "full"), nowhere={"1": "full"})
+    assert unwritten_artifacts(nowhere, "/state").splitlines()[-2:] == [
+        "  and 3 more",
+        "The bytes are still in /state, which is kept until 20 later runs have ended.",
+    ]
+
+
+def test_what_was_not_written_is_not_listed_where_it_should_be():
+    facts = replace(FULL, artifacts=many(2))
+    places = replace(KEPT, unwritten={"out/000": "No space left on device"}, instead="/state/artifacts")
+    table = render_terminal(facts, places=places).table
+    assert "out/000" not in table
+    assert "out/001" in table
+    assert manifest_digest(facts.artifacts) in table
+    result = run_result(facts, places=places)
+    assert result.artifacts_unwritten == {"out/000": "No space left on device"}
+    assert (result.artifacts_dir, result.artifacts_instead) == ("/home/ada/kept", "/state/artifacts")
 
 
 def test_artifacts_that_were_not_kept_are_told():
@@ -68,6 +118,16 @@ def test_artifacts_that_were_not_kept_are_told():
     assert "**Not kept:** 1 (9.0 GiB together), larger than" in render_comment(facts)
 
 
+def test_what_was_not_kept_is_told_a_line_each():
+    told = "30, link:\n" + ";\n".join(f"out/{number}" for number in range(12)) + "."
+    result = Result(kind=ResultKind.PASSED, exit_code=0, left_out=told)
+    facts = replace(FULL, attempts=(replace(FULL.attempts[0], result=result),))
+    lines = render_terminal(facts).table.splitlines()
+    assert lines[-11:-8] == ["  not kept   30, link:", "             out/0;", "             out/1;"]
+    assert lines[-2:] == ["             out/8;", "             and 3 more"]
+    assert "30, link: out/0; out/1;" in render_comment(facts)
+
+
 def test_earlier_tries_are_told():
     assert "attempt 1  lost: No RTX 4090 is free." in text(SITUATIONS["passed at the second try"])
 
@@ -75,7 +135,7 @@ def test_earlier_tries_are_told():
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_the_object_has_every_key_in_every_situation(name):
     facts = SITUATIONS[name]
-    result = json.loads(run_result(facts, artifacts_dir="/kept").model_dump_json())
+    result = json.loads(run_result(facts, places=Places(folder="/kept")).model_dump_json())
     assert set(result) == set(RunResult.model_fields)
     assert result["verdict"] in set(Verdict)
     assert result["artifacts_dir"] == "/kept"

@@ -8,12 +8,15 @@ import fcntl
 import hashlib
 import os
 import re
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from gpurun.domain.errors import Bug, WrongOffset
 
 PIECE_BYTES = 256 * 1024
+SYNCS = 16
+"""Calls at once that wait for the disk."""
 
 _KEY = re.compile(r"[a-z0-9._-]+(?:/[a-z0-9._-]+)*")
 _MAX_KEY_CHARS = 200
@@ -33,6 +36,10 @@ class FolderBlobs:
 
     async def append(self, key: str, offset: int, data: bytes) -> int:
         return await asyncio.to_thread(_append, self._path(key), offset, data)
+
+    async def put(self, files: Mapping[str, bytes]) -> None:
+        """All or, when it raises, none of them. After a crash inside any of them may be there in part."""
+        await asyncio.to_thread(_put_all, {self._path(key): data for key, data in files.items()})
 
     async def size(self, key: str) -> int:
         return await asyncio.to_thread(_size, self._path(key))
@@ -77,6 +84,23 @@ def _append(path: Path, offset: int, data: bytes) -> int:
         return offset + len(data)
 
 
+def _put_all(files: Mapping[Path, bytes]) -> None:
+    """Durable when it returns. The disk is waited for in several threads at once: it does the same for all of them."""
+    with contextlib.ExitStack() as held, ThreadPoolExecutor(SYNCS) as syncs:
+        written: list[int] = []
+        try:
+            for path, data in files.items():
+                written.append(held.enter_context(_locked(path)))
+                os.ftruncate(written[-1], 0)
+                _write_all(written[-1], 0, data)
+            list(syncs.map(os.fdatasync, written))
+            list(syncs.map(_sync_folder, _folders_of(files)))
+        except OSError:
+            for path, _ in zip(files, written, strict=False):
+                path.unlink(missing_ok=True)
+            raise
+
+
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[int]:
     """The file that has this name now, locked against other threads and processes."""
@@ -110,12 +134,22 @@ def _write_all(file: int, offset: int, data: bytes) -> None:
 
 def _sync_names(path: Path) -> None:
     """Makes the name of a new file, and of its folder, durable."""
-    for folder in (path.parent, path.parent.parent):
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    for folder in _folders_of([path]):
+        _sync_folder(folder)
+
+
+def _folders_of(paths: Iterable[Path]) -> list[Path]:
+    """Each once, the inner ones first."""
+    folders = dict.fromkeys(path.parent for path in paths)
+    return [*folders, *dict.fromkeys(folder.parent for folder in folders)]
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _size(path: Path) -> int:

@@ -35,6 +35,7 @@ from gpurun.providers.docker.disk import Space
 from gpurun.providers.docker.engine import Engine, translated, vendor_errors
 from gpurun.providers.docker.pull import SILENCE_S, Progress, pull_image, pull_refusal
 from gpurun.providers.docker.ready_image import is_there
+from gpurun_agent.log import in_one_line
 
 if TYPE_CHECKING:
     from docker.api.client import APIClient
@@ -124,7 +125,7 @@ class DockerBuilds:
 
 
 def _cached(plan: BuildPlan) -> Building:
-    said = f"::gpurun:: build cached: {plan.dockerfile} with these inputs is {_short(plan)}\n"
+    said = f"::gpurun:: build cached: {in_one_line(plan.dockerfile)} with these inputs is {_short(plan)}\n"
     return Building(ready=True, message="build cached", output=BuildOutput(id="cached", said=said.encode()))
 
 

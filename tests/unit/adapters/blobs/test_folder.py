@@ -39,6 +39,23 @@ async def test_pieces_are_bounded(blobs):
     assert max(map(len, pieces)) == 256 * 1024
 
 
+async def test_several_are_put_in_the_place_of_what_was_there(blobs):
+    await blobs.append("a/0", 0, b"half of another file")
+    files = {f"a/{number}": b"x" * number for number in range(100)}
+    await blobs.put(files)
+    assert {key: await read(blobs, key) for key in files} == files
+
+
+async def test_of_several_none_is_left_when_one_finds_no_room(blobs, monkeypatch):
+    def full(file: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fdatasync", full)
+    with pytest.raises(OSError, match="No space left"):
+        await blobs.put({"a/0": b"1", "a/1": b"2"})
+    assert [await blobs.size(key) for key in ("a/0", "a/1")] == [0, 0]
+
+
 async def test_what_is_not_there_is_empty(blobs):
     assert await blobs.size("none") == 0
     assert await read(blobs, "none") == b""
