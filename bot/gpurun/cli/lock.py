@@ -118,9 +118,16 @@ def _built(file: Path, config: Config) -> Built:
     """Read where they lie now. Raises Unusable."""
     if all(job.build is None for job in config.jobs.values()):
         return NONE_BUILT
-    from gpurun.cli.dockerfiles import tags_in_dockerfiles  # most files have no build
+    from gpurun.cli.dockerfiles import BrokenBuild, tags_in_dockerfiles  # most files have no build
 
-    return tags_in_dockerfiles(file, config)
+    try:
+        return tags_in_dockerfiles(file, config)
+    except BrokenBuild as broken:
+        click.echo(broken, err=True)
+        raise Unusable from broken
+    except UserError as error:
+        tell("gpurun lock", error)
+        raise Unusable from error
 
 
 def _config(file: Path) -> Config:
