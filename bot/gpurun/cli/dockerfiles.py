@@ -48,11 +48,17 @@ class WorkingTree:
         return (self.top / ".git").exists()
 
 
-def tags_in_dockerfiles(file: Path, config: Config) -> Mapping[str, tuple[ImageTag, ...]]:
-    """By job, of those that have a build. Raises BrokenBuild; UserError for what may not be read."""
+def tags_in_dockerfiles(file: Path, config: Config) -> Mapping[str, Mapping[ImageTag, str]]:
+    """By job, of those that have a build; each with the place that names it, for people.
+
+    Raises BrokenBuild; UserError for what may not be read.
+    """
     tree = WorkingTree.of(file)
     named = {name: images_named(tree, name, job) for name, job in config.jobs.items() if job.build is not None}
-    return {name: tuple(one for one in images if isinstance(one, ImageTag)) for name, images in named.items()}
+    return {
+        name: {image: place for image, place in images.items() if isinstance(image, ImageTag)}
+        for name, images in named.items()
+    }
 
 
 def broken_builds(file: Path, config: Config) -> Iterator[str]:
@@ -71,21 +77,24 @@ def broken_builds(file: Path, config: Config) -> Iterator[str]:
             yield str(broken)
 
 
-def images_named(tree: WorkingTree, name: JobName, job: Job) -> tuple[ImageRef | ImageTag, ...]:
-    """By the Dockerfile of the job's `build`. Raises BrokenBuild; UserError for what may not be read."""
+def images_named(tree: WorkingTree, name: JobName, job: Job) -> Mapping[ImageRef | ImageTag, str]:
+    """By the Dockerfile of the job's `build`, each with its place there.
+
+    Raises BrokenBuild; UserError for what may not be read.
+    """
     assert job.build is not None
     try:
         path, context = paths_of(job.build, tree.folder)
         data = _dockerfile(tree.top, path)
         _require_folder(tree.top, context)
-        images = _read(data, path, job.build).images
-        require_one_registry(job, images)
+        read = _read(data, path, job.build)
+        require_one_registry(job, read.images)
     except ConfigError as fault:
         text = tree.file.read_bytes()
         placed = at_build(fault, text, name)
         placed.file = str(tree.file)
         raise BrokenBuild(explain(placed, text)) from fault
-    return images
+    return {image: f"line {line} of `{path}`" for image, line in read.lines.items()}
 
 
 def _read(data: bytes, path: str, keys: BuildKeys) -> Dockerfile:

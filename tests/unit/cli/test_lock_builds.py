@@ -65,6 +65,15 @@ def test_a_dockerfile_that_cannot_be_pinned_is_shown_with_its_line(place: Path, 
     )
 
 
+def test_an_image_that_is_not_there_is_looked_for_in_the_dockerfile(place: Path, registry: FakeRegistry, capsys):
+    registry.push("org/app", "8")
+    registry.push("org/base", "1")
+    assert lock() == 2
+    told = capsys.readouterr().err
+    assert "Check the name and the tag in line 2 of `docker/Dockerfile`." in told
+    assert "`image:`" not in told
+
+
 NO_FILE = (
     ".gpurun.yml:4:11: there is no file 'sub/Dockerfile' in the repository\n"
     "4 |   other: {build: ./sub, run: x}\n  |           ^\n"
