@@ -143,7 +143,10 @@ def _limits(wish: Prune, settings: Settings, now: datetime) -> Limits:
 def _age(text: str) -> timedelta:
     found = _AGE.fullmatch(text)
     if found is None:
-        raise UserError(f"{quoted(text)} is no age.", hint="Write 12h or 7d.")
+        raise UserError(
+            f"{quoted(text)} is no age.",
+            hint="Write 1 to 99999 hours or days: 12h, 7d. `--all` removes everything that no live run uses.",
+        )
     return timedelta(hours=int(found[1]) * (24 if found[2] == "d" else 1))
 
 

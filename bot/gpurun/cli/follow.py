@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -48,14 +48,20 @@ async def carry_out(house: House, run_id: str, screen: Screen, *, interrupts: In
 
 async def _heed(house: House, run_id: str, screen: Screen, interrupts: Interrupts) -> None:
     await interrupts.reach(1)
-    screen.notes(
-        f"Stopping: the job has {CANCEL_GRACE_S:.0f} s to end, then its artifacts are kept and its container removed."
-        " Once more: at once."
-    )
+    attempts = await house.store.read(lambda tx: tx.attempts(run_id))
+    screen.notes(f"{_stopping(attempts)} Once more: at once.")
     await request_cancel(house.store, run_id, interrupts.first)
     await interrupts.reach(2)
     screen.notes("Removing the container. Once more: without waiting for that.")
     await request_end(house.store, run_id, interrupts.first)
+
+
+def _stopping(attempts: Sequence[Attempt]) -> str:
+    """What a cancel does to a run that is this far: only an agent can end a job, and give its artifacts away."""
+    if any(one.claimed_at is not None for one in attempts):
+        grace = f"{CANCEL_GRACE_S:.0f} s"
+        return f"Stopping: the job has {grace} to end, then its artifacts are kept and its container removed."
+    return "Stopping: nothing of the job has begun, and what was made ready for it is removed."
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -16,10 +16,11 @@ from gpurun.cli.validate import show_config_error
 from gpurun.domain.config import Config
 from gpurun.domain.errors import ConfigError, UserError
 from gpurun.domain.folder import A_FOLDER, A_LINK, CONFIG_NAME, not_a_file
+from gpurun.domain.ids import ImageTag
 from gpurun.domain.lock import Lock
 from gpurun.plan.load import check
 from gpurun.plan.lock import LOCK_NAME, and_all, read_lock, unreadable_lock
-from gpurun.plan.relock import NONE_BUILT, Built, difference, jobs_that_want
+from gpurun.plan.relock import difference, jobs_that_want
 
 ALL_JOBS = ""
 """`--upgrade` without a job."""
@@ -33,8 +34,8 @@ class Place:
     config: Config
     lock_file: Path
     lock: Lock
-    built: Built
-    """What the Dockerfiles of its jobs name."""
+    built: Mapping[str, Mapping[ImageTag, str]]
+    """What the Dockerfiles of its jobs name, by job, with the place there."""
 
 
 class Unusable(Exception):
@@ -114,13 +115,20 @@ def _place(file: Path) -> Place:
     return Place(file=file, config=config, lock_file=lock_file, lock=_lock(lock_file), built=_built(file, config))
 
 
-def _built(file: Path, config: Config) -> Built:
+def _built(file: Path, config: Config) -> Mapping[str, Mapping[ImageTag, str]]:
     """Read where they lie now. Raises Unusable."""
     if all(job.build is None for job in config.jobs.values()):
-        return NONE_BUILT
-    from gpurun.cli.dockerfiles import tags_in_dockerfiles  # most files have no build
+        return {}
+    from gpurun.cli.dockerfiles import BrokenBuild, tags_in_dockerfiles  # most files have no build
 
-    return tags_in_dockerfiles(file, config)
+    try:
+        return tags_in_dockerfiles(file, config)
+    except BrokenBuild as broken:
+        click.echo(broken, err=True)
+        raise Unusable from broken
+    except UserError as error:
+        tell("gpurun lock", error)
+        raise Unusable from error
 
 
 def _config(file: Path) -> Config:

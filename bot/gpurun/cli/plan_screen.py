@@ -10,6 +10,7 @@ from gpurun.domain.lock import Lock
 from gpurun.domain.plan import HubKind, ModelPin, Plan, Resources
 from gpurun.domain.quantity import written_duration, written_size
 from gpurun.domain.text import clean
+from gpurun.report.source import source_pins
 from gpurun.report.text import one_line, size
 
 NAME_WIDTH = 11
@@ -27,6 +28,7 @@ def plan_rows(plan: Plan, job: Job, lock: Lock) -> Iterator[Row]:
     """What a run would do, and on what. An empty name goes on with the one above."""
     yield "commit", plan.commit
     yield "tree", plan.tree
+    yield from _source(plan)
     yield "image", plan.container_image
     yield from _build(plan, lock)
     if image_day := _image_day(job, lock):
@@ -78,6 +80,16 @@ def _vram(resources: Resources) -> str:
     if low:
         return f" of at least {written_size(low)}"
     return f" of at most {written_size(high)}" if high else ""
+
+
+def _source(plan: Plan) -> Iterator[Row]:
+    for pin in source_pins(plan):
+        if not pin.path:
+            yield pin.name, one_line(pin.about)
+            continue
+        yield pin.name, one_line(f"{pin.path}@{pin.commit}")
+        if pin.about:
+            yield "", f"{INDENT}{one_line(pin.about)}"
 
 
 def _build(plan: Plan, lock: Lock) -> Iterator[Row]:

@@ -18,13 +18,13 @@ from gpurun.cli.lock_screen import LockScreen
 from gpurun.cli.logs import log_trouble_only
 from gpurun.cli.trouble import tell
 from gpurun.command.parse import suggest
-from gpurun.domain.errors import GpurunError, PinNotFound, UserError
+from gpurun.domain.errors import GpurunError, PinNotFound, Transient, UserError
 from gpurun.domain.folder import A_LINK, not_a_file
 from gpurun.domain.ids import ImageTag
 from gpurun.domain.image import RegistryLogin
 from gpurun.domain.lock import LockedFile, LockedImage, LockedModel
 from gpurun.domain.plan import ModelFile, ModelSpec
-from gpurun.plan.lock import MAX_LOCK_BYTES, with_day, write_lock
+from gpurun.plan.lock import MAX_LOCK_BYTES, and_all, with_day, write_lock
 from gpurun.plan.relock import Entry, ModelName, Name, entry_of, renewed, to_look_up
 from gpurun.wiring import Sources, open_sources
 
@@ -92,7 +92,7 @@ async def _write_one(place: Place, jobs: Sequence[str], sources: Sources, screen
         written = await anyio.to_thread.run_sync(_write, place.lock_file, write_lock(lock))
     screen.shows(place, rows, failed=answers.failed.keys(), written=written)
     for name, error in answers.failed.items():
-        tell(COMMAND, _told(error, entry_of(place.lock, name)))
+        tell(COMMAND, _told(_placed(error, name, place), entry_of(place.lock, name)))
     codes = [2 if isinstance(error, UserError) else 3 for error in answers.failed.values()]
     return _worse(*codes) if codes else 0
 
@@ -100,6 +100,15 @@ async def _write_one(place: Place, jobs: Sequence[str], sources: Sources, screen
 def _worse(*codes: int) -> int:
     """2 before 3: what no later try mends is told first."""
     return 2 if 2 in codes else max(codes)
+
+
+def _placed(error: GpurunError, name: Name, place: Place) -> GpurunError:
+    """Registries know of `image:` only; what a Dockerfile names is corrected there."""
+    in_dockerfiles = [tags[name] for tags in place.built.values() if isinstance(name, ImageTag) and name in tags]
+    in_file = any(job.image == name for job in place.config.jobs.values())
+    if isinstance(error, UserError | Transient) and in_dockerfiles and not in_file:
+        error.hint = error.hint.replace("`image:`", and_all(tuple(dict.fromkeys(in_dockerfiles))))
+    return error
 
 
 def _told(error: GpurunError, before: Entry | None) -> GpurunError:

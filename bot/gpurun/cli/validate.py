@@ -42,6 +42,9 @@ def validate_file(file: Path) -> int:
     name = "stdin" if file == STDIN else str(file)
     found = check(text)
     if isinstance(found, Config):
+        if broken := _broken_builds(file, found):
+            click.echo("\n".join(broken), err=True)
+            return 2
         jobs = ", ".join(found.jobs)
         click.echo(f"{name} is fine. Jobs: {jobs}.")
         for note in notes(found, text):
@@ -50,6 +53,18 @@ def validate_file(file: Path) -> int:
     for fault in found:
         show_config_error(fault, text, name)
     return 2
+
+
+def _broken_builds(file: Path, config: Config) -> list[str]:
+    """What a `build` names is looked for in the working tree; another file may belong anywhere."""
+    if file.name != CONFIG_NAME or all(job.build is None for job in config.jobs.values()):
+        return []
+    from gpurun.cli.dockerfiles import broken_builds  # most files have no build
+
+    try:
+        return list(broken_builds(file, config))
+    except UserError as error:
+        return [f"gpurun validate: {error}", *filter(None, [error.hint])]
 
 
 def _read(file: Path) -> bytes:

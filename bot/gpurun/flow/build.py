@@ -26,7 +26,7 @@ from gpurun.domain.source import Submodule
 from gpurun.domain.stream import StreamName
 from gpurun.flow import edges, failpoints
 from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices
-from gpurun.plan.build import paths_of
+from gpurun.plan.build import no_context, no_dockerfile, paths_of
 from gpurun.plan.context import Contents, ContextReader, ContextTar
 from gpurun.plan.dockerfile import dockerfile_text, read_dockerfile
 from gpurun.plan.lines import at_build
@@ -71,12 +71,9 @@ async def read_archive(archive: AsyncGenerator[bytes, None], reader: ContextRead
 def pin_of_contents(contents: Contents, *, dockerfile: str, context: str, platform: str) -> BuildPin:
     """Raises: ConfigError, without its line when it is about the job's `build`."""
     if contents.dockerfile is None:
-        raise ConfigError(
-            f"the commit has no file {dockerfile}",
-            hint="`build: {dockerfile: …}` names it from the folder that holds this file. A link is none.",
-        )
+        raise no_dockerfile(dockerfile)
     if not contents.is_there:
-        raise ConfigError(f"the commit has no folder {context}", hint="Correct `context`.")
+        raise no_context(context)
     if len(contents.ignore) > MAX_IGNORE_BYTES:
         raise ConfigError(f"`.dockerignore` has more than the {MAX_IGNORE_BYTES >> 10} KiB that are read")
     return BuildPin(

@@ -395,7 +395,7 @@ def _why_refused(error: GpurunError) -> Change:
     match error:
         case ConfigError(line=line):
             ours = error.file == CONFIG_NAME  # whose lines are quoted
-            told = _sentences(error) if ours else f"`{error.file}`, line {line}: {_sentences(error)}"
+            told = _begun(_sentences(error)) if ours else f"`{error.file}`, line {line}: {_sentences(error)}"
             faults = (error, *error.others)
             return lambda row, now: end(
                 row,
@@ -416,7 +416,13 @@ def _why_refused(error: GpurunError) -> Change:
 
 
 def _sentences(error: UserError) -> str:
-    return f"{error.message} {error.hint}".strip().replace("\n", " ")
+    """Message and hint, which stand in lines of their own on a terminal."""
+    stop = "" if error.message.endswith((".", "?", "!")) else "."
+    return f"{error.message}{stop} {error.hint}".strip().replace("\n", " ")
+
+
+def _begun(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _fault(error: ConfigError, folder: str) -> Fault:

@@ -52,6 +52,22 @@ def _below_top(path: str, folder: str) -> str:
     return "/".join(parts)
 
 
+def no_dockerfile(path: str) -> ConfigError:
+    """Without its line. Git keeps of a link where it leads to, and not what is there."""
+    return ConfigError(
+        f"there is no file {quoted(path)} in the repository",
+        hint="`build: {dockerfile: …}` names it from the folder that holds this file. A link is none.",
+    )
+
+
+def no_context(path: str) -> ConfigError:
+    """Without its line."""
+    return ConfigError(
+        f"there is no folder {quoted(path)} in the repository",
+        hint="`build: {context: …}` names it from the folder that holds this file. A link is none.",
+    )
+
+
 def dockerfile_of(keys: BuildKeys, pin: BuildPin) -> Dockerfile:
     """Raises ConfigError with the Dockerfile's line."""
     return read_dockerfile(

@@ -85,6 +85,15 @@ class Dockerfile:
     """The line of `# syntax=`; 0 when there is none."""
 
     @property
+    def lines(self) -> Mapping[Image, int]:
+        """Of each image the first line that names it."""
+        found: dict[Image, int] = {}
+        for number, one in self.named.items():
+            if one.image is not None:
+                found.setdefault(one.image, self.steps[number].line)
+        return found
+
+    @property
     def images(self) -> tuple[Image, ...]:
         """Each once, in the order of the file."""
         return tuple(dict.fromkeys(one.image for one in self.named.values() if one.image is not None))
@@ -289,8 +298,14 @@ class _Reader:
         if "$" in written:
             self._refuse(step, f"`COPY --from={written}` has a variable", "Write the stage or the image itself.")
         is_stage = written.lower() in self.stages[:-1] or (written.isdecimal() and int(written) < len(self.stages) - 1)
+        if written.isdecimal() and not is_stage:
+            self._refuse(step, f"there is no stage {written[:40]} before this line", self._stages_before())
         image = None if is_stage else self._image(written, step)
         self.named[len(self.steps) - 1] = Named(written, image)
+
+    def _stages_before(self) -> str:
+        before = [f"{number} ({name})" if name else str(number) for number, name in enumerate(self.stages[:-1])]
+        return f"`--from` takes one of these: {', '.join(before)}." if before else "This is the first stage."
 
     def _sources_are_here(self, step: Instruction) -> None:
         """They come from the commit."""

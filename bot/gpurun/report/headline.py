@@ -75,7 +75,7 @@ def _pinning(run: Run) -> str:
     elif not run.pins.image_confirmed:
         what = "the image"
     elif run.pins.models:
-        what = f"model {len(run.pins.models) + 1}"
+        what = f"model or data set {len(run.pins.models) + 1}"
     return f"{what}; trying again: {run.last_error}" if run.tries else what
 
 

@@ -10,13 +10,14 @@ from urllib.parse import quote
 from gpurun.domain.folder import config_path as config_path_in
 from gpurun.domain.folder import job_in
 from gpurun.domain.manifest import manifest_digest
-from gpurun.domain.plan import ModelPin
+from gpurun.domain.plan import ModelPin, Plan
 from gpurun.domain.project import REFERENCE_URL
 from gpurun.domain.run import BUILDING, BUILT, FETCHED, FETCHING, Attempt, Phase, Run
 from gpurun.domain.stream import INSTALLED, Artifact
 from gpurun.domain.telemetry import Cost, GpuSummary, Series, Summary
 from gpurun.domain.text import clean
 from gpurun.report.facts import RunFacts
+from gpurun.report.source import SourcePin, source_pins
 from gpurun.report.text import code, cut, duration, fenced, link, prose, size, table, usd
 
 MAX_LINK = 300
@@ -54,6 +55,7 @@ def pins(facts: RunFacts) -> str:
     run = facts.run
     rows = [("commit", _commit(facts))]
     if run.plan is not None:
+        rows += _source(run.plan)
         rows.append(("image", code(run.plan.container_image, 600)))
     if run.plan is not None and run.plan.build is not None:
         rows.append(("built of", code(run.plan.build.dockerfile, 300)))
@@ -72,6 +74,20 @@ def _commit(facts: RunFacts) -> str:
     url = f"{facts.forge_url}/{run.repo.name}/commit/{run.sha}" if facts.forge_url else ""
     tree = f", tree {code(run.pins.tree[:12])}" if run.pins.tree else ""
     return link(code(run.sha), url) + tree
+
+
+def _source(plan: Plan) -> list[tuple[str, str]]:
+    pins = list(source_pins(plan))
+    modules = [pin for pin in pins if pin.path]
+    rows = [(pin.name, _submodule(pin)) for pin in modules[:MAX_ROWS]]
+    if len(modules) > MAX_ROWS:
+        rows.append(("", f"and {len(modules) - MAX_ROWS} more submodules"))
+    return rows + [(code(pin.name), prose(pin.about, 300)) for pin in pins if not pin.path]
+
+
+def _submodule(pin: SourcePin) -> str:
+    """The path may be long, and the commit is what counts."""
+    return ", ".join(filter(None, (f"{code(pin.path)} at {code(pin.commit)}", code(pin.about))))
 
 
 def _model(model: ModelPin, hub_url: str) -> str:

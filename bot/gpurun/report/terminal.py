@@ -15,6 +15,7 @@ from gpurun.domain.telemetry import Cost
 from gpurun.report import pieces
 from gpurun.report.comment import plain_title
 from gpurun.report.facts import RunFacts
+from gpurun.report.source import SourcePin, source_pins
 from gpurun.report.text import duration, one_line, size, usd
 from gpurun.report.why import why
 
@@ -70,6 +71,7 @@ def _pins(facts: RunFacts) -> Rows:
     tree = f" (tree {run.pins.tree})" if run.pins.tree else ""
     rows = [("commit", f"{run.sha}{tree}")]
     if run.plan is not None:
+        rows += [(pin.name, _source(pin)) for pin in source_pins(run.plan)]
         rows.append(("image", one_line(run.plan.container_image)))
     if run.plan is not None and run.plan.build is not None:
         rows.append(("built of", one_line(run.plan.build.dockerfile)))
@@ -79,6 +81,11 @@ def _pins(facts: RunFacts) -> Rows:
     if run.plan_digest:
         rows.append(("plan", run.plan_digest))
     return rows
+
+
+def _source(pin: SourcePin) -> str:
+    what = f"{pin.path}@{pin.commit}" if pin.path else ""
+    return one_line(", ".join(filter(None, (what, pin.about))))
 
 
 def _model(model: ModelPin) -> str:

@@ -9,6 +9,7 @@ from gpurun.domain.run import Run, Verdict
 from gpurun.domain.text import clean
 from gpurun.report.facts import RunFacts
 from gpurun.report.text import duration, one_line
+from gpurun.report.unpinned import unpinned
 
 _EXIT_WORDS = {
     126: "a file was found and cannot be executed; `chmod +x` it, or name its interpreter",
@@ -31,14 +32,6 @@ _SHM = re.compile(
     r"insufficient shared memory|unable to (?:mmap|open shared memory|allocate shared memory)", re.IGNORECASE
 )
 _OFFLINE = re.compile(r"LocalEntryNotFoundError|OfflineModeIsEnabled|outgoing traffic has been disabled")
-_HUB_ID = r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}"
-_BY_LOAD_DATASET = re.compile(rf"Couldn't reach '(?P<id>{_HUB_ID})' on the Hub", re.ASCII)
-_OF_HUB = re.compile(
-    r"https?://[\w.:-]+/(?:api/(?:models|(?P<datasets>datasets))/|(?P<page>datasets/)?)"
-    rf"(?P<id>(?!api/|datasets/){_HUB_ID})(?=/(?:revision|tree|resolve)/|[/\s:'\"]|\.?$)",
-    re.ASCII | re.MULTILINE,
-)
-"""Addresses in errors of huggingface_hub: `Cannot reach https://huggingface.co/api/models/org/name/revision/main`."""
 _DISK = re.compile(r"No space left on device")
 _KILLED_FOR_MEMORY = re.compile(
     r"The kernel killed (\d{1,6}) process\(es\) of the container for memory(?: \(limit (\d{1,9}) MiB\))?\."
@@ -123,28 +116,10 @@ def _known_cause(facts: RunFacts) -> str:
     if _SHM.search(log):
         return " Shared memory ran out: set `resources: {shm_size: …}`."
     if _OFFLINE.search(log):
-        return _unpinned(facts, log)
+        return f" {unpinned(facts.run.plan, log)}"
     if _DISK.search(log):
         return " The disk is full."
     return ""
-
-
-def _unpinned(facts: RunFacts, log: str) -> str:
-    """The line that the file lacks, as far as the log names what was asked for."""
-    asked = _OF_HUB.search(log) or _BY_LOAD_DATASET.search(log)
-    if asked is None:
-        return " It asked the hub for something that is not under `models:` or `datasets:`; jobs see what is pinned."
-    by_load_dataset = asked.re is _BY_LOAD_DATASET
-    key = "datasets" if by_load_dataset or asked["datasets"] or asked["page"] else "models"
-    name, plan = asked["id"], facts.run.plan
-    if plan is not None and any((f"{one.kind}s", one.id) == (key, name) for one in plan.models):
-        if by_load_dataset:
-            return (
-                " `load_dataset` does not look where the files are: give it what "
-                f'`snapshot_download("{name}", repo_type="dataset")` returns.'
-            )
-        return f" It asked the hub for a revision or a file of {name} that is not pinned."
-    return f" It asked the hub for {name}, which is not pinned: add `{key}: [{{id: {name}}}]` to the job."
 
 
 def _memory_note(facts: RunFacts) -> str:

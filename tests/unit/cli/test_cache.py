@@ -158,7 +158,10 @@ def test_prune_all_leaves_what_a_run_uses_and_says_so(put, shelf):
 def test_no_age(age):
     code, out, err = cache("prune", "--older-than", age)
     assert (code, out) == (2, "")
-    assert err == f"gpurun cache prune: '{age}' is no age.\nWrite 12h or 7d.\n"
+    assert err == (
+        f"gpurun cache prune: '{age}' is no age.\n"
+        "Write 1 to 99999 hours or days: 12h, 7d. `--all` removes everything that no live run uses.\n"
+    )
 
 
 def test_all_and_an_age():

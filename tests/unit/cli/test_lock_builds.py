@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from gpurun.cli.validate import validate_file
+from gpurun.plan.build import no_dockerfile
 from gpurun.plan.lock import read_lock
 from tests.fakes.registry import FakeRegistry
 from tests.unit.cli.test_lock import lock
@@ -60,9 +63,71 @@ def test_a_dockerfile_that_cannot_be_pinned_is_shown_with_its_line(place: Path, 
     assert (
         "sub/Dockerfile:3:1: `ADD https://e.org/x` may bring in what nobody pinned\n3 | ADD https://e.org/x /" in told
     )
-    (place / "sub/Dockerfile").unlink()
+
+
+def test_an_image_that_is_not_there_is_looked_for_in_the_dockerfile(place: Path, registry: FakeRegistry, capsys):
+    registry.push("org/app", "8")
+    registry.push("org/base", "1")
     assert lock() == 2
-    assert "the Dockerfile sub/Dockerfile cannot be read: No such file or directory." in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "Check the name and the tag in line 2 of `docker/Dockerfile`." in told
+    assert "`image:`" not in told
+
+
+NO_FILE = (
+    ".gpurun.yml:4:11: there is no file 'sub/Dockerfile' in the repository\n"
+    "4 |   other: {build: ./sub, run: x}\n  |           ^\n"
+    "`build: {dockerfile: …}` names it from the folder that holds this file. A link is none.\n"
+)
+
+
+@pytest.mark.parametrize("what", ["nothing", "link", "link to a folder", "folder", "pipe"])
+def test_what_no_commit_would_have_as_a_dockerfile_is_refused_as_a_run_does(place: Path, capsys, what):
+    outside = place.parent / "outside"
+    outside.mkdir()
+    (outside / "Dockerfile").write_text("FROM read-me:1\n")
+    file = place / "sub/Dockerfile"
+    file.unlink()
+    match what:
+        case "link":
+            file.symlink_to("../../outside/Dockerfile")
+        case "link to a folder":
+            file.parent.rmdir()
+            file.parent.symlink_to(outside)
+        case "folder":
+            file.mkdir()
+        case "pipe":
+            os.mkfifo(file)
+    (place / "docker/Dockerfile").write_text("FROM scratch\n")
+    assert lock() == 2
+    assert capsys.readouterr().err == NO_FILE
+    assert not (place / ".gpurun.lock").exists()
+    assert validate_file(Path(".gpurun.yml")) == 2
+    assert capsys.readouterr() == ("", NO_FILE)
+    told = no_dockerfile("sub/Dockerfile")
+    assert told.message in NO_FILE
+    assert told.hint in NO_FILE
+
+
+def test_a_context_that_no_commit_would_have_is_refused(place: Path, capsys):
+    (place / ".gpurun.yml").write_text(BUILD.replace("./sub", "{dockerfile: sub/Dockerfile, context: none}"))
+    assert lock() == 2
+    assert "there is no folder 'none' in the repository" in capsys.readouterr().err
+
+
+def test_a_file_without_a_checkout_or_under_another_name_is_checked_by_itself(place: Path, capsys):
+    (place / "sub/Dockerfile").unlink()
+    (place / "other.yml").write_text(BUILD)
+    assert validate_file(Path("other.yml")) == 0
+    (place / ".git").rmdir()
+    assert validate_file(Path(".gpurun.yml")) == 0
+
+
+def test_a_dockerfile_of_a_submodule_that_is_not_here_is_not_missed(place: Path, capsys):
+    (place / "sub/Dockerfile").unlink()
+    (place / ".gitmodules").write_text("")
+    (place / ".gpurun.yml").write_text(BUILD.replace("./sub,", "./sub, checkout: {submodules: fetch},"))
+    assert validate_file(Path(".gpurun.yml")) == 0
 
 
 def test_a_path_out_of_the_checkout_is_shown_with_its_line(place: Path, capsys):

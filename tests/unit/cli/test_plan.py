@@ -257,6 +257,32 @@ def test_a_commit_that_a_run_would_refuse_is_refused(here, capsys):
     assert plan("smoke") == 0
 
 
+def test_what_is_fetched_beside_the_commit_is_shown(here, capsys, tmp_path):
+    lib = tmp_path / "lib"
+    who = ("-c", "user.name=t", "-c", "user.email=t@localhost")
+    subprocess.run(["git", "init", "-q", lib], check=True)
+    git(lib, *who, "commit", "-q", "--allow-empty", "-m", "one")
+    commit = git(lib, "rev-parse", "HEAD")
+    content = b"w" * 2000
+    pointer = pointer_of(sha256(content), len(content)).decode()
+    files = {".gitattributes": "*.bin filter=lfs\n", "w.bin": pointer}
+    folder = here({".gpurun.yml": PINNED + "    checkout: {submodules: fetch, lfs: fetch, git: true}\n", **files})
+    kept = folder / ".git/lfs/objects" / sha256(content)[:2] / sha256(content)[2:4] / sha256(content)
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(content)
+    git(folder, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(lib), "vendor/lib")
+    git(folder, *who, "commit", "-q", "-m", "lib")
+    git(folder, "tag", "v1")
+    assert plan("smoke") == 0
+    assert (
+        f"  submodule  vendor/lib@{commit}\n"
+        f"               from {folder}/vendor/lib\n"
+        "  lfs        fetched: its files have their content, which the commit binds\n"
+        "  .git       there, with the tag v1\n"
+        "  image      "
+    ) in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -199,14 +199,22 @@ async def test_of_two_the_one_that_builds_is_taken(world, clock):
         (CONFIG, "FROM x\nADD https://e.org/x /\n", "`Dockerfile`, line 2: `ADD https://e.org/x` may bring in"),
         (CONFIG, "FROM python:3.12\n", "The image python:3.12 is not pinned, and can move."),
         (CONFIG, "FROM python:3.12\n", "what cannot move: `FROM python@sha256:<digest>` in the Dockerfile (`docker"),
-        (CONFIG.replace("args: {WORD: hi}", "dockerfile: d/x"), TEXT, "the commit has no file d/x"),
+        (
+            CONFIG.replace("args: {WORD: hi}", "dockerfile: d/x"),
+            TEXT,
+            "There is no file 'd/x' in the repository. `build: {dockerfile: …}` names it",
+        ),
         (CONFIG.replace("args: {WORD: hi}", "context: ../x"), TEXT, "'../x' leads out of the repository"),
         (
             CONFIG.replace("args: {WORD: hi}", "dockerfile: Dockerfile, context: no"),
             TEXT,
-            "the commit has no folder no",
+            "There is no folder 'no' in the repository. `build: {context: …}` names it",
         ),
-        (CONFIG.replace("args: {WORD: hi}", "target: gpu"), TEXT, "there is no stage 'gpu'"),
+        (
+            CONFIG.replace("args: {WORD: hi}", "target: gpu"),
+            TEXT,
+            "`Dockerfile`, line 1: there is no stage 'gpu'. `target` is",
+        ),
     ],
 )
 async def test_what_cannot_be_built_is_refused_before_anything_is_rented(world, config, text, told):

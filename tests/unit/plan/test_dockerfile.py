@@ -104,6 +104,8 @@ def test_a_target_ends_the_file_and_what_comes_behind_is_not_pinned():
         ("FROM busybox\nCOPY <<'A' /x\nx\nA\n", 2, "`COPY <<…` needs BuildKit"),
         ("FROM busybox\nCOPY --link a /\n", 2, "`COPY --link` needs BuildKit"),
         ("FROM busybox\nCOPY --chmod=755 a /\n", 2, "`COPY --chmod` needs BuildKit"),
+        ("FROM busybox AS a\nFROM busybox\nCOPY --from=5 a /\n", 3, "there is no stage 5 before this line"),
+        ("FROM busybox\nCOPY --from=0 a /\n", 2, "there is no stage 0 before this line"),
         ("FROM busybox\nCOPY --from=$X a /\n", 2, "`COPY --from=$X` has a variable"),
         ("FROM busybox\nADD https://e.org/x /\n", 2, "`ADD https://e.org/x` may bring in what nobody pinned"),
         ("FROM busybox\nADD a HTTP://e.org/x /\n", 2, "`ADD HTTP://e.org/x` may bring"),
@@ -154,6 +156,11 @@ def test_what_cannot_be_pinned_or_built_is_refused_with_its_line(text, line, mes
     assert told[0] == line
     assert told[1].startswith(message)
     assert told[2]
+
+
+def test_the_stages_that_there_are_stand_beside_one_that_is_none():
+    text = "FROM busybox AS a\nFROM busybox\nFROM busybox\nCOPY --from=2 a /\n"
+    assert refusal(text)[2] == "`--from` takes one of these: 0 (a), 1."
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,15 @@ from dataclasses import replace
 
 import pytest
 
+from gpurun.domain.ids import CommitSha
 from gpurun.domain.manifest import manifest_digest
 from gpurun.domain.run import Result, ResultKind, Verdict
+from gpurun.domain.source import GitTag, Submodule
 from gpurun.domain.stream import Artifact
 from gpurun.report.comment import render_comment
+from gpurun.report.limits import COMMENT_BYTES
 from gpurun.report.terminal import Places, RunResult, render_terminal, run_result, unwritten_artifacts
-from tests.unit.report.situations import FULL, SITUATIONS
+from tests.unit.report.situations import FULL, PLAN, SHA, SITUATIONS
 
 KEPT = Places(folder="/home/ada/kept")
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
@@ -43,6 +46,36 @@ def test_pins_are_whole(name):
         assert facts.run.plan_digest in shown
         for model in facts.run.plan.models:
             assert f"{model.id}@{model.revision}" in shown
+
+
+def test_what_was_fetched_beside_the_commit_is_pinned_in_words():
+    source = {
+        "submodules": (
+            Submodule(path="vendor/\x1b[2Jlib", url="https://github.com/org/lib", commit=CommitSha("2" * 40)),
+        ),
+        "lfs": True,
+        "git": True,
+        "tags": tuple(GitTag(name=f"v{n}", object=CommitSha("4" * 40), commit=SHA) for n in range(7)),
+    }
+    facts = replace(FULL, run=replace(FULL.run, plan=replace(PLAN, **source)))
+    assert render_terminal(facts).table.splitlines()[1:4] == [
+        f"  submodule  vendor/lib@{'2' * 40}, from https://github.com/org/lib",
+        "  lfs        fetched: its files have their content, which the commit binds",
+        "  .git       there, with the tags v0, v1, v2, v3, v4 and 2 more",
+    ]
+    comment = render_comment(facts)
+    assert f"| submodule | `vendor/lib` at `{'2' * 40}`, `from https://github.com/org/lib` |\n| `lfs`" in comment
+    facts = replace(facts, run=replace(facts.run, plan=replace(PLAN, **{**source, "tags": (), "lfs": False})))
+    assert render_terminal(facts).table.splitlines()[2] == "  .git       there, without tags"
+
+
+def test_a_comment_with_many_submodules_counts_them():
+    many = tuple(Submodule(path="p" * 900 + str(n), url="u" * 900, commit=CommitSha("2" * 40)) for n in range(64))
+    comment = render_comment(replace(FULL, run=replace(FULL.run, plan=replace(PLAN, submodules=many, lfs=True))))
+    assert comment.count(f"`{'2' * 40}`") == 20
+    assert "and 44 more submodules" in comment
+    assert "| `lfs` |" in comment
+    assert len(comment.encode()) <= COMMENT_BYTES
 
 
 def test_why_it_failed_comes_with_the_line_that_says_most():

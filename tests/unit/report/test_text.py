@@ -10,7 +10,7 @@ from gpurun.domain.text import clean
 from gpurun.report.facts import RunFacts
 from gpurun.report.text import code, cut, duration, fenced, plain, prose, size, usd
 from gpurun.report.why import why
-from tests.unit.report.situations import FULL, ended, with_result
+from tests.unit.report.situations import FULL, MODEL, PLAN, ended, with_result
 
 
 @pytest.mark.parametrize(
@@ -167,6 +167,47 @@ def test_exit_codes_in_words(code, words):
 )
 def test_known_causes(log, cause):
     assert why(failed(log)).sentence.endswith(cause) or cause in why(failed(log)).sentence
+
+
+HUB = "OfflineModeIsEnabled: Cannot reach https://huggingface.co/"
+WORDS = replace(MODEL, id="org/words", kind="dataset", refs=("main", "v2"))
+SOME = replace(WORDS, include=("*.json",))
+
+
+@pytest.mark.parametrize(
+    ("models", "asked", "cause"),
+    [
+        ((), "api/datasets/org/words/revision/v1: no", "add `datasets: [{id: org/words, revision: v1}]` to the job."),
+        ((), "api/datasets/org/words/revision/v1.", "add `datasets: [{id: org/words, revision: v1}]` to the job."),
+        ((), "org/words/resolve/1.0/a.txt: no", "add `models: [{id: org/words, revision: '1.0'}]` to the job."),
+        ((), "org/words/resolve/yes/a.txt: no", "add `models: [{id: org/words, revision: 'yes'}]` to the job."),
+        ((), "org/words/resolve/feat%2Fa/x: no", "add `models: [{id: org/words, revision: feat/a}]` to the job."),
+        ((), "org/words/resolve/%27%5D%60@all/x: no", "add `models: [{id: org/words}]` to the job."),
+        ((), "api/models/org/words: no", "add `models: [{id: org/words}]` to the job."),
+        (
+            (WORDS,),
+            "api/datasets/org/words/revision/v1: no",
+            "org/words at v1, which is not pinned: add `datasets: [{id: org/words, revision: v1}]` to the job, beside",
+        ),
+        ((WORDS,), "api/datasets/org/words/revision/v2: no", "a revision or a file of org/words that is not pinned."),
+        (
+            (SOME,),
+            "datasets/org/words/resolve/main/a/b%20c.txt: no",
+            "a/b c.txt of org/words, which `include` of the job leaves out: correct it.",
+        ),
+        (
+            (replace(SOME, exclude=("a",)),),
+            "datasets/org/words/resolve/main/a.txt: no",
+            "which `include` or `exclude` of the job leaves out: correct them.",
+        ),
+        ((SOME,), "datasets/org/words/resolve/main/a.json: no", "a.json, which org/words does not have at that"),
+        ((SOME,), "nothing", "or that its `include` or `exclude` leaves out; jobs see what is pinned."),
+    ],
+)
+def test_what_was_asked_of_the_hub_becomes_the_line_that_is_missing(models, asked, cause):
+    facts = failed(f"{HUB}{asked}".encode())
+    facts = replace(facts, run=replace(facts.run, plan=replace(PLAN, models=models)))
+    assert cause in why(facts).sentence
 
 
 CHAINED = (
