@@ -31,6 +31,8 @@ class FakeEngine:
     pulls: list[dict[str, str]] = field(default_factory=list)
     builds: list[dict[str, str]] = field(default_factory=list)
     """The queries of both."""
+    triggers: list[str] = field(default_factory=list)
+    """`ONBUILD` of every image."""
     refuses: Callable[[str, str], tuple[int, str] | None] = lambda method, path: None
     """Status and message of a request that is not answered as usual."""
 
@@ -51,7 +53,8 @@ class FakeEngine:
             self.labels[f"{query['repo']}:{query['tag']}"] = self.labels[name]
         elif method == "DELETE":
             del self.labels[name]
-        return 200, {"Id": name, "Os": "linux", "Architecture": "amd64", "Config": {"Labels": self.labels.get(name)}}
+        config = {"Labels": self.labels.get(name), "OnBuild": self.triggers or None}
+        return 200, {"Id": name, "Os": "linux", "Architecture": "amd64", "Config": config}
 
     def _list(self, filters: dict[str, list[str]]) -> list[dict[str, Any]]:
         wanted = [mark.partition("=")[::2] for mark in filters.get("label", ())]

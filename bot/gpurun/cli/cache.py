@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -23,6 +24,7 @@ from gpurun.report.text import size
 from gpurun.settings import Settings
 from gpurun.wiring import MIB, local_home, server_folders
 
+_MOMENT = "%Y-%m-%d %H:%M UTC"
 _AGE = re.compile(r"([1-9][0-9]{0,4})([hd])", re.ASCII)
 
 
@@ -57,16 +59,17 @@ def list_cache(output: Output) -> int:
         rows = [{"folder": str(one.folder / "layers"), **told(*row)} for one, some in layers for row in some]
         click.echo(json.dumps({"caches": caches, "setup_layers": rows}, indent=2))
         return 0
-    for one, some in layers:
-        _show_layers(one, some)
     if not found and not any(some for _, some in layers):
         click.echo("Nothing is cached yet: the first run with a model or data set does it.")
-    for folder, repos in found:
-        for line in _table(repos):
-            click.echo(line)
-        most = f" of at most {size(limit)}" if limit else ""
-        click.echo(f"{size(sum(one.size + one.unfinished for one in repos))}{most} in {folder}")
+    parts = [[*_table(repos), _sum(folder, repos, limit)] for folder, repos in found]
+    parts += [[*_layer_lines(one, some)] for one, some in layers]
+    click.echo("\n\n".join("\n".join(lines) for lines in parts if lines), nl=any(parts))
     return 0
+
+
+def _sum(folder: Path, repos: tuple[RepoUse, ...], limit: int) -> str:
+    most = f" of at most {size(limit)}" if limit else ""
+    return f"{size(sum(one.size + one.unfinished for one in repos))}{most} in {folder}"
 
 
 def prune_cache(wish: Prune, output: Output) -> int:
@@ -101,18 +104,23 @@ def _layers(settings: Settings) -> list[CachedLayers]:
     return [CachedLayers(folder, settings) for folder in folders if _is_there(folder / "layers")]
 
 
-def _show_layers(one: CachedLayers, rows: tuple[tuple[KeptLayer, tuple[str, ...]], ...]) -> None:
-    for kept, users in rows:
-        used = datetime.fromtimestamp(kept.used_at, UTC).strftime("%Y-%m-%d %H:%M UTC")
-        saves = f"{kept.setup_ms / 1000:.1f} s of setup"
-        by = f", used by {len(users)} run{'s' if len(users) > 1 else ''}" if users else ""
-        click.echo(
-            f"setup of {kept.repo.partition(':')[2]} ({kept.scope})  {size(kept.size)}  {saves}, last {used}{by}"
-        )
-    if rows:
-        limit = one.settings.setup_layers_mib * MIB
-        most = f" of at most {size(limit)}" if limit else ""
-        click.echo(f"{size(sum(kept.size for kept, _ in rows))}{most} in volumes of the Docker Engine")
+def _layer_lines(one: CachedLayers, rows: tuple[tuple[KeptLayer, tuple[str, ...]], ...]) -> Iterator[str]:
+    if not rows:
+        return
+    yield from _aligned(
+        [("SETUP LAYER", "KEY", "SIZE", "SAVES", "LAST USED", "USED BY"), *(_layer(*it) for it in rows)]
+    )
+    limit = one.settings.setup_layers_mib * MIB
+    most = f" of at most {size(limit)}" if limit else ""
+    yield f"{size(sum(kept.size for kept, _ in rows))}{most} in volumes of the Docker Engine"
+
+
+def _layer(kept: KeptLayer, users: tuple[str, ...]) -> tuple[str, ...]:
+    """The key tells two of one repository apart; a scope is named where it is not this machine's only one."""
+    scope = "" if kept.scope == "local" else f" ({kept.scope})"
+    used = datetime.fromtimestamp(kept.used_at, UTC).strftime(_MOMENT)
+    name = kept.repo.partition(":")[2] + scope
+    return name, kept.key[:12], size(kept.size), f"{kept.setup_ms / 1000:.1f} s", used, _runs(len(users))
 
 
 def _gone(folder: Path, one: ClearedLayers) -> dict[str, object]:
@@ -150,16 +158,24 @@ def _age(text: str) -> timedelta:
     return timedelta(hours=int(found[1]) * (24 if found[2] == "d" else 1))
 
 
-def _table(repos: tuple[RepoUse, ...]) -> list[str]:
-    rows = [("WHAT", "SIZE", "FILES", "LAST USED", "USED BY"), *(_row(one) for one in repos)]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    return ["  ".join((*(row[at].ljust(widths[at]) for at in range(4)), row[4])).rstrip() for row in rows]
+def _table(repos: tuple[RepoUse, ...]) -> Iterator[str]:
+    return _aligned([("WHAT", "SIZE", "FILES", "LAST USED", "USED BY"), *(_row(one) for one in repos)])
 
 
-def _row(one: RepoUse) -> tuple[str, str, str, str, str]:
-    users = {0: "", 1: "1 run"}.get(len(one.users), f"{len(one.users)} runs")
+def _aligned(rows: list[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _row(one: RepoUse) -> tuple[str, ...]:
     rest = f" + {size(one.unfinished)} unfinished" if one.unfinished else ""
-    return one.repo, f"{size(one.size)}{rest}", str(one.files), one.used_at.strftime("%Y-%m-%d %H:%M UTC"), users
+    used = one.used_at.strftime(_MOMENT)
+    return one.repo, f"{size(one.size)}{rest}", str(one.files), used, _runs(len(one.users))
+
+
+def _runs(number: int) -> str:
+    return {0: "", 1: "1 run"}.get(number, f"{number} runs")
 
 
 def _told(repos: tuple[RepoUse, ...]) -> dict[str, object]:

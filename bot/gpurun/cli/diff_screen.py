@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -102,11 +104,22 @@ def _lines(group: Group, found: list[Change], job: JobDiff) -> Iterator[str]:
             yield f"- max_duration {written_duration(int(found[0].before or 0))}"
             yield f"+ max_duration {written_duration(int(found[0].after or 0))}"
         case Group.ENV | Group.SOURCE | Group.BUILD:
-            for change in found:
+            for change in map(_short, found):
                 yield from _both(change, one_line(change.name[0]) + (": " if group is Group.BUILD else "="))
         case Group.IMAGE | Group.WORKDIR | Group.SECRETS | Group.ARTIFACTS:
             for change in found:
                 yield from _both(change, "order: " if change.name == ("order",) else "")
+
+
+def _short(change: Change) -> Change:
+    """Of a file that setup reads enough to see that it is another one; a mode only where it is no common file's."""
+    if not change.name[0].startswith("setup input "):
+        return change
+    before, after = (
+        None if value is None else re.sub(r"^(.{12})\S*", r"\1", str(value)).removesuffix(" 100644")
+        for value in (change.before, change.after)
+    )
+    return replace(change, before=before, after=after) if before != after else change
 
 
 def _both(change: Change, before_each: str) -> Iterator[str]:

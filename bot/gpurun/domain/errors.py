@@ -92,15 +92,18 @@ class NotByPolicy(UserError):
 class PinNotFound(UserError):
     """What should be pinned does not exist, or is not what the pin says."""
 
-    def __init__(self, message: str, *, hint: str = "", pin: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", pin: str = "", closed: bool = False) -> None:
         super().__init__(message, hint=hint)
         self.pin = pin
         """`ghcr.io/org/app@sha256:…` or `org/model at 2f1a…`, when it may have held before: it was deleted, renamed,
         closed to us or replaced. Empty when it never can have, because nothing could be written so."""
+        self.closed = closed
+        """We may not look: another pin of the same name would not help."""
 
     def last_held(self, when: str, *, hint: str = "") -> PinNotFound:
         """The same, with when it last held (`on 2026-11-01, when `.gpurun.lock` pinned it`) and one more way out."""
-        return PinNotFound(f"{self.message} It was there {when}.", hint=f"{self.hint} {hint}".strip(), pin=self.pin)
+        hint = self.hint if self.closed else f"{self.hint} {hint}".strip()
+        return PinNotFound(f"{self.message} It was there {when}.", hint=hint, pin=self.pin, closed=self.closed)
 
 
 class NothingIncluded(PinNotFound):

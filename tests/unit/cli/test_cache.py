@@ -77,7 +77,8 @@ def test_the_list_shows_layers_of_setup(state):
     assert (code, err) == (0, "")
     day = NOW.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
     assert out == (
-        f"setup of local/train (local)  1.2 GB  58.3 s of setup, last {day}, used by 1 run\n"
+        "SETUP LAYER  KEY  SIZE    SAVES   LAST USED             USED BY\n"
+        f"local/train  k    1.2 GB  58.3 s  {day}  1 run\n"
         "1.2 GB of at most 53.7 GB in volumes of the Docker Engine\n"
     )
     (told,) = json.loads(cache("list", "--json")[1])["setup_layers"]

@@ -115,6 +115,14 @@ async def test_a_model_that_is_gated_since(world):
     )
 
 
+async def test_another_pin_is_no_way_out_where_we_may_not_look(world):
+    world.hub.errors = [
+        PinNotFound("acme/tiny is gated.", hint="Accept its terms.", pin=f"acme/tiny at {REVISION}", closed=True)
+    ]
+    told = await refusal(world)
+    assert told.endswith("It was there on 2026-10-02, when `.gpurun.lock` pinned it. Accept its terms.")
+
+
 async def test_what_says_nothing_about_the_pin_gets_no_day(world):
     world.hub.errors = [PinNotFound("The hub does not accept the bot's token.")]
     assert await refusal(world) == "The hub does not accept the bot's token."

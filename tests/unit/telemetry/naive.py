@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 SPACE = rb"(?:[ \t\r\n\"'+,]|\\+[nr]?)*"
 BASE64 = rb"[A-Za-z0-9+/=]"
+HEADER = rb"(?=[^\n\\]{0,119}[\n\\])(?:Proc-Type|DEK-Info|Version|Comment):[^\n\\]*+"
+"""To its line's end: what stands behind `DEK-Info:` is no line of the key."""
 LABEL = rb"[A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
 
 SHAPES = [
@@ -20,7 +22,7 @@ SHAPES = [
         b"".join(
             (
                 rb"-----BEGIN " + LABEL,
-                rb"(?:" + SPACE + rb"(?:Proc-Type|DEK-Info|Version|Comment):[^\n\\]*)*",
+                rb"(?:" + SPACE + HEADER + rb")*",
                 rb"(?:" + SPACE + BASE64 + rb"{32,})+",
                 rb"(?:" + SPACE + BASE64 + rb"{1,31}(?!" + BASE64 + rb"))?",
                 rb"(?:" + SPACE + rb"-----END " + LABEL + rb")?",

@@ -98,7 +98,10 @@ def not_kept(asked: Asked, exc: OSError) -> HubUnavailable:
 
 def wrong_bytes(asked: Asked, file: ModelFile, sha256: str) -> PinNotFound:
     """As the hub told, and as they came."""
-    return PinNotFound(f"{asked}: the hub's list says sha256 {file.sha256}, the bytes have {sha256}.")
+    return PinNotFound(
+        f"{asked}: the hub's list says sha256 {file.sha256}, the bytes have {sha256}.",
+        hint=f"They were not kept. The file there is broken: tell its owner at {asked.page}, or pin another revision.",
+    )
 
 
 async def read(file: BinaryIO, offset: int) -> AsyncGenerator[bytes, None]:

@@ -144,7 +144,10 @@ def _bad_token(asked: Asked) -> PinNotFound:
 
 def _disabled(asked: Asked) -> PinNotFound:
     return PinNotFound(
-        f"The hub has disabled {asked.model_id}; nobody can download it.", hint="Use another one.", pin=asked.pin
+        f"The hub has disabled {asked.model_id}; nobody can download it.",
+        hint="Use another one.",
+        pin=asked.pin,
+        closed=True,
     )
 
 
@@ -181,11 +184,13 @@ def _gated(asked: Asked) -> PinNotFound:
             f"{asked.model_id} is gated, and {sent}.",
             hint=f"Accept its terms at {page}, then {then}.",
             pin=asked.pin,
+            closed=True,
         )
     return PinNotFound(
         f"{asked.model_id} is gated, and the account of {asked.owner} token has no access to it.",
         hint=f"Accept its terms at {page} with that account.",
         pin=asked.pin,
+        closed=True,
     )
 
 
@@ -196,11 +201,15 @@ def _hidden(asked: Asked) -> PinNotFound:
         f"The hub does not show {asked.model_id}: it does not exist, has another name, or is private ({token}).",
         hint=f"Check the spelling at {asked.page}; for a private one set GPURUN_HUB_TOKEN.",
         pin=asked.pin,
+        closed=True,
     )
 
 
 def _forbidden(asked: Asked) -> PinNotFound:
     token = f"{asked.owner} token may not read it" if asked.sent_token else "no token was sent"
     return PinNotFound(
-        f"The hub forbids {asked} ({token}).", hint=f"Give {asked.owner} token read access to it.", pin=asked.pin
+        f"The hub forbids {asked} ({token}).",
+        hint=f"Give {asked.owner} token read access to it.",
+        pin=asked.pin,
+        closed=True,
     )

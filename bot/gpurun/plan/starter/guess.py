@@ -169,13 +169,19 @@ def _image(packages: Packages, dockerfile: Dockerfile | None) -> Line:
     if dockerfile is not None and dockerfile.base and not may_hold_a_secret(dockerfile.base.partition("@")[0]):
         where = f"`{dockerfile.path}:{dockerfile.base_line}`"
         if dockerfile.has_python:
-            return Line(value=_full(dockerfile.base), because=(f"{where} starts from it.",))
+            return Line(value=_full(dockerfile.base), because=(f"{where} starts from it.", _built(dockerfile)))
         why = (
             f"{where} starts from `{dockerfile.base}`, which has no python3 of its own, and gpurun needs one.",
-            "If you publish the image that it builds, write that one here.",
+            _built(dockerfile),
         )
     line = _default_image(packages)
     return replace(line, because=(*line.because, *why))
+
+
+def _built(dockerfile: Dockerfile) -> str:
+    """The other way, which needs what the engine's builder knows."""
+    key = "build: ." if dockerfile.path == "Dockerfile" else f"build: {{dockerfile: {dockerfile.path}}}"
+    return f"Or write `{key}` in the place of `image`: then that Dockerfile is built, and what it gave is cached."
 
 
 def _default_image(packages: Packages) -> Line:

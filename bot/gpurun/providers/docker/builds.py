@@ -35,6 +35,7 @@ from gpurun.providers.docker.disk import Space
 from gpurun.providers.docker.engine import Engine, translated, vendor_errors
 from gpurun.providers.docker.pull import SILENCE_S, Progress, pull_image, pull_refusal
 from gpurun.providers.docker.ready_image import is_there
+from gpurun.providers.docker.triggers import unpinned_trigger
 from gpurun_agent.log import in_one_line
 
 if TYPE_CHECKING:
@@ -284,6 +285,8 @@ class _Build:
         """A numbered story: 1 what it is made of, 2 alone, 3 the build, 4 its name and its leftovers."""
         api = self._engine.client()
         self._pull(api)
+        if trigger := unpinned_trigger(api, self._plan.images):
+            return Failed(trigger, 0)
         with self._alone():
             self._go_on()
             if is_built(api, self._plan.image):  # in the meantime

@@ -204,6 +204,19 @@ def test_the_module_of_a_joined_command_is_looked_into():
     assert [one.id for one in smoke(files).models] == ["a/b"]
 
 
+@pytest.mark.parametrize(
+    ("path", "base", "key"),
+    [
+        ("Dockerfile", "python:3.12", "build: ."),
+        ("Dockerfile", "nvidia/cuda:12.1.1-runtime-ubuntu22.04", "build: ."),
+        ("docker/Dockerfile", "python:3.12", "build: {dockerfile: docker/Dockerfile}"),
+    ],
+)
+def test_a_dockerfile_could_also_be_built(path, base, key):
+    found = guess(facts_of({path: f"FROM {base}\n", "demo.py": GUARD}))
+    assert any(f"Or write `{key}` in the place of `image`" in told for told in found.image.because)
+
+
 GUARD = 'from transformers import AutoModel\n\nif __name__ == "__main__":\n    AutoModel.from_pretrained("a/b")\n'
 PROJECT = '[project]\nname = "x"\nversion = "1"\n'
 

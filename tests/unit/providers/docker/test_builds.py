@@ -245,6 +245,24 @@ async def test_a_context_of_a_build_that_was_ended_is_closed(site: Site):
         await site.ask(launch)
 
 
+@pytest.mark.parametrize(
+    "trigger",
+    ["ADD https://e.org/x /", "add ht$S://e.org/x /", 'ADD ["https://e.org/x", "/"]', "COPY --from=a/b:1 /x /x"],
+)
+async def test_what_a_base_image_would_bring_in_unpinned_is_refused(site: Site, trigger: str):
+    site.engine.triggers = ["RUN true", trigger]
+    building = await site.ask(site.launch())
+    assert building.failed == (
+        f"The image {BASE} has `ONBUILD {trigger}`, which may bring in what nobody pinned. Use an image without it."
+    )
+    assert site.engine.builds == []
+
+
+async def test_what_a_base_image_takes_of_the_commit_is_built(site: Site):
+    site.engine.triggers = ["COPY . /app", "COPY --chown=1:1 a b", "ADD x.tar.gz /", "RUN pip install /app"]
+    assert (await site.ask(site.launch())).ready
+
+
 async def test_a_full_disk_of_the_bot_is_told_as_its_own(site: Site, tmp_path, monkeypatch):
     wall = tmp_path / "wall"
     wall.write_bytes(b"")
