@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-import time
+import threading
 from pathlib import Path
 
 from gpurun.domain.errors import StoreBusy
@@ -12,10 +12,13 @@ from gpurun.domain.errors import StoreBusy
 PATIENCE_S = 1.0
 """A process that was killed while it started another one leaves it the lock until that one has begun."""
 _PAUSE_S = 0.05
+_pause = threading.Event().wait
 
 
 class FileLock:
-    """Held from construction, which may take `PATIENCE_S`, to `release`; the kernel lets it go when the process dies."""
+    """Held from construction, which may block for `PATIENCE_S`, to `release`. The kernel lets it go when the process
+    dies.
+    """
 
     def __init__(self, database: Path) -> None:
         path = database.with_name(database.name + ".lock")
@@ -35,7 +38,7 @@ class FileLock:
             try:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                time.sleep(_PAUSE_S)
+                _pause(_PAUSE_S)
             else:
                 return
         fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -23,19 +23,19 @@ def other(tmp_path):
 def test_the_child_of_a_dead_process_is_waited_for(tmp_path, other, monkeypatch):
     pauses = []
 
-    def sleep(seconds: float) -> None:
+    def pause(seconds: float) -> None:
         pauses.append(seconds)
         if len(pauses) == 3:
             os.close(other)
 
-    monkeypatch.setattr(filelock.time, "sleep", sleep)
+    monkeypatch.setattr(filelock, "_pause", pause)
     FileLock(tmp_path / "gpurun.db").release()
     assert len(pauses) == 3
 
 
 def test_a_living_process_is_not(tmp_path, other, monkeypatch):
     pauses = []
-    monkeypatch.setattr(filelock.time, "sleep", pauses.append)
+    monkeypatch.setattr(filelock, "_pause", pauses.append)
     with pytest.raises(StoreBusy, match="Another gpurun process uses"):
         FileLock(tmp_path / "gpurun.db")
     assert sum(pauses) == pytest.approx(filelock.PATIENCE_S)
