@@ -89,14 +89,14 @@ def _put_all(files: Mapping[Path, bytes]) -> None:
     with contextlib.ExitStack() as held, ThreadPoolExecutor(SYNCS) as syncs:
         written: list[int] = []
         try:
-            for path, data in files.items():
+            for path, data in sorted(files.items()):  # in one order: two calls must not wait for each other
                 written.append(held.enter_context(_locked(path)))
                 os.ftruncate(written[-1], 0)
                 _write_all(written[-1], 0, data)
             list(syncs.map(os.fdatasync, written))
             list(syncs.map(_sync_folder, _folders_of(files)))
         except OSError:
-            for path, _ in zip(files, written, strict=False):
+            for path, _ in zip(sorted(files), written, strict=False):
                 path.unlink(missing_ok=True)
             raise
 

@@ -39,6 +39,14 @@ async def test_pieces_are_bounded(blobs):
     assert max(map(len, pieces)) == 256 * 1024
 
 
+async def test_who_puts_the_same_ones_in_another_order_waits_and_does_not_stop_for_ever(blobs):
+    keys = [f"a/{number}" for number in range(40)]
+    async with asyncio.timeout(30):
+        for _ in range(20):
+            await asyncio.gather(blobs.put(dict.fromkeys(keys, b"1")), blobs.put(dict.fromkeys(reversed(keys), b"2")))
+    assert len({await read(blobs, key) for key in keys}) == 1
+
+
 async def test_several_are_put_in_the_place_of_what_was_there(blobs):
     await blobs.append("a/0", 0, b"half of another file")
     files = {f"a/{number}": b"x" * number for number in range(100)}
