@@ -223,7 +223,7 @@ class StreamRows(Protocol):
         ...
 
     def left_nothing(self, *, ended_after: datetime, ended_before: datetime) -> tuple[str, ...]:
-        """Ids of attempts without any artifact whose instance went in that time."""
+        """Ids of attempts that may have sent artifacts, without any on record, whose instance went in that time."""
         ...
 
     def drop_bytes(self, attempt_id: str, path: str) -> None:

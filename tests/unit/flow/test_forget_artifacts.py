@@ -9,7 +9,7 @@ import pytest
 
 from gpurun.adapters.blobs import FolderBlobs
 from gpurun.domain.manifest import manifest_digest
-from gpurun.domain.run import AttemptState
+from gpurun.domain.run import AttemptState, Phase
 from gpurun.domain.stream import Artifact
 from gpurun.flow import failpoints
 from gpurun.flow.forget_artifacts import forget_once
@@ -77,11 +77,13 @@ async def test_only_what_is_old_enough_loses_its_bytes(store, blobs, died):
 
 async def test_a_file_that_was_half_sent_goes_also_where_it_was_the_only_one(store, blobs):
     ends = {"old": LONG_AGO, "young": LONG_AGO + timedelta(seconds=2), "late": LONG_AGO - timedelta(days=6)}
+    ends["never"] = LONG_AGO  # it did not come to its artifacts: nobody looks for a hundred files of each such attempt
 
     def write(tx):
         for name, at in ends.items():
             over = {"state": AttemptState.GONE, "gone_at": at, "state_since": at, "due_at": None}
-            tx.add_attempt(an_attempt(id=name, name=name, run_id=name, **over))
+            phase = Phase.RUNNING if name == "never" else Phase.COLLECTING
+            tx.add_attempt(an_attempt(id=name, name=name, run_id=name, phase=phase, **over))
         tx.add_attempt(an_attempt(id="live", name="live", run_id="live", state=AttemptState.LIVE, state_since=LONG_AGO))
 
     await store.write(write)
@@ -89,5 +91,5 @@ async def test_a_file_that_was_half_sent_goes_also_where_it_was_the_only_one(sto
         await blobs.append(f"artifacts/{name}/0", 0, b"half")
     assert await forget_once(store, blobs, KEEP) == 0
     assert {name: await blobs.size(f"artifacts/{name}/0") for name in (*ends, "live")} == {
-        "old": 0, "young": 4, "late": 0, "live": 4,
+        "old": 0, "young": 4, "late": 0, "never": 4, "live": 4,
     }  # fmt: skip

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, and_, bindparam, func, insert, not_, selec
 from gpurun.adapters.store import tables
 from gpurun.adapters.store.base import TransactionBase
 from gpurun.domain.errors import WrongOffset
-from gpurun.domain.run import AttemptState
+from gpurun.domain.run import AttemptState, Phase
 from gpurun.domain.stream import Artifact, StreamEnd, StreamName
 
 MAX_CHUNK = 64 * 1024
@@ -96,7 +96,8 @@ class StreamTable(TransactionBase):
         table, artifact = tables.attempt, tables.artifact
         left = select(artifact.c.path).where(artifact.c.attempt_id == table.c.id).exists()
         ended = and_(_ended(before=ended_before), not_(_ended(before=ended_after)))
-        found = select(table.c.id).where(ended, not_(left)).order_by(table.c.id)
+        sent = table.c.phase.in_((Phase.COLLECTING, Phase.FINISHED))
+        found = select(table.c.id).where(ended, sent, not_(left)).order_by(table.c.id)
         return tuple(row["id"] for row in self._all(found))
 
     def drop_bytes(self, attempt_id: str, path: str) -> None:
