@@ -116,7 +116,7 @@ pip_install() { # python options…
   .venv/bin/python -m pip --python "$target" install -qq --disable-pip-version-check --no-compile --no-deps --require-hashes "$@"
 }
 
-install_locked() { # python lock: by the uv of our own lock, which takes a tenth of pip's time; by pip where uv cannot
+install_locked() { # python lock: by the uv of our own lock, several times as quick as pip; by pip where uv cannot
   local settings=()
   awk '/^[a-z]/ {on = /^uv==/} on' requirements.lock >.cache/uv-alone.lock
   if [ -x .venv/bin/uv ] || pip_install .venv/bin/python -r .cache/uv-alone.lock; then
