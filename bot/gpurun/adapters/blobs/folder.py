@@ -87,16 +87,20 @@ def _append(path: Path, offset: int, data: bytes) -> int:
 def _put_all(files: Mapping[Path, bytes]) -> None:
     """Durable when it returns. The disk is waited for in several threads at once: it does the same for all of them."""
     with contextlib.ExitStack() as held, ThreadPoolExecutor(SYNCS) as syncs:
-        written: list[int] = []
+        opened: list[int] = []
+        written: list[Path] = []
         try:
             for path, data in sorted(files.items()):  # in one order: two calls must not wait for each other
-                written.append(held.enter_context(_locked(path)))
-                os.ftruncate(written[-1], 0)
-                _write_all(written[-1], 0, data)
-            list(syncs.map(os.fdatasync, written))
+                opened.append(held.enter_context(_locked(path)))
+                if os.pread(opened[-1], len(data) + 1, 0) == data:
+                    continue  # what is on record already is never short for a moment
+                written.append(path)
+                os.ftruncate(opened[-1], 0)
+                _write_all(opened[-1], 0, data)
+            list(syncs.map(os.fdatasync, opened))
             list(syncs.map(_sync_folder, _folders_of(files)))
         except OSError:
-            for path, _ in zip(sorted(files), written, strict=False):
+            for path in written:
                 path.unlink(missing_ok=True)
             raise
 

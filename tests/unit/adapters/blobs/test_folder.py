@@ -39,6 +39,21 @@ async def test_pieces_are_bounded(blobs):
     assert max(map(len, pieces)) == 256 * 1024
 
 
+async def test_what_is_there_already_is_not_written_again(blobs, monkeypatch):
+    """A process that was frozen may put what another one has put and recorded since, and die over it."""
+    files = {"a/0": b"one", "a/1": b"", "a/2": b"three"}
+    await blobs.put(files)
+
+    def dies(file: int, length: int) -> None:
+        raise OSError(errno.EIO, "as if it died")
+
+    monkeypatch.setattr(os, "ftruncate", dies)
+    with pytest.raises(OSError, match="as if it died"):
+        await blobs.put(files | {"a/2": b"other"})
+    assert [await read(blobs, key) for key in ("a/0", "a/1")] == [b"one", b""]
+    await blobs.put({"a/0": b"one"})
+
+
 async def test_who_puts_the_same_ones_in_another_order_waits_and_does_not_stop_for_ever(blobs):
     keys = [f"a/{number}" for number in range(40)]
     async with asyncio.timeout(30):
