@@ -147,9 +147,21 @@ class BaseImages:
 def docker_network(engine):
     """The name of a network for tests, removed at the end."""
     name = f"gpurun-jobs-test-{os.getpid()}"
+    _remove_old_networks(engine)
     yield name
     for network in engine.networks(names=[name]):
         engine.remove_network(network["Id"])
+
+
+def _remove_old_networks(engine):
+    """Of tests that were killed: an engine has addresses for some thirty."""
+    from docker.errors import APIError
+
+    for network in engine.networks(filters={"name": "gpurun-jobs-test-"}):
+        pid = network["Name"].rpartition("-")[2]
+        if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
+            with contextlib.suppress(APIError):  # a container of it is left, or another test was quicker
+                engine.remove_network(network["Id"])
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ class PrivateEngine:
         if self._process is not None:
             if self._process.poll() is None:
                 self.thaw()
-                self._remove_containers()
+                self._remove_what_it_made()
                 self.kill()
             _do("ip", "link", "delete", self._bridge)
         for left in self._processes():
@@ -107,10 +107,13 @@ class PrivateEngine:
             _do("umount", "--lazy", mount)
         self.folder.rmdir()
 
-    def _remove_containers(self) -> None:
+    def _remove_what_it_made(self) -> None:
+        """Bridges of networks outlive an engine that is killed, and the machine has some thirty addresses for them."""
         client = self.client()
         for one in client.containers(all=True):
             client.remove_container(one["Id"], force=True, v=True)
+        for network in client.networks(filters={"type": "custom"}):
+            client.remove_network(network["Id"])
         client.close()
 
     def _mounts(self) -> list[str]:

@@ -82,7 +82,7 @@ launch(server_port=PORT)
 def test_the_shell_that_waits_for_a_server_ends_with_its_verdict(tmp_path, form, works):
     text = SERVER.replace("PORT", str(free_port()))
     (tmp_path / "gradio.py").write_text("")
-    app = text if works else text.replace("demo.serve_forever()", "raise SystemExit(3)")
+    app = text if works else text.replace("demo = ", "raise SystemExit(3)\ndemo = ")  # before anybody could connect
     (tmp_path / "app.py").write_text(app)
     command = guess(facts_of({"app.py": app})).command
     shell = getattr(command, form)
