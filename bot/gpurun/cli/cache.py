@@ -17,6 +17,7 @@ from gpurun.adapters.layers import ClearedLayers, KeptLayer
 from gpurun.cli.cached_layers import CachedLayers, told, told_number
 from gpurun.cli.database import refused
 from gpurun.cli.environment import read_settings
+from gpurun.cli.output import say
 from gpurun.domain.errors import GpurunError, UserError
 from gpurun.domain.quantity import quoted
 from gpurun.report.text import size
@@ -60,12 +61,12 @@ def list_cache(output: Output) -> int:
     for one, some in layers:
         _show_layers(one, some)
     if not found and not any(some for _, some in layers):
-        click.echo("Nothing is cached yet: the first run with a model or data set does it.")
+        say("Nothing is cached yet: the first run with a model or data set does it.")
     for folder, repos in found:
         for line in _table(repos):
-            click.echo(line)
+            say(line)
         most = f" of at most {size(limit)}" if limit else ""
-        click.echo(f"{size(sum(one.size + one.unfinished for one in repos))}{most} in {folder}")
+        say(f"{size(sum(one.size + one.unfinished for one in repos))}{most} in {folder}")
     return 0
 
 
@@ -106,13 +107,11 @@ def _show_layers(one: CachedLayers, rows: tuple[tuple[KeptLayer, tuple[str, ...]
         used = datetime.fromtimestamp(kept.used_at, UTC).strftime("%Y-%m-%d %H:%M UTC")
         saves = f"{kept.setup_ms / 1000:.1f} s of setup"
         by = f", used by {len(users)} run{'s' if len(users) > 1 else ''}" if users else ""
-        click.echo(
-            f"setup of {kept.repo.partition(':')[2]} ({kept.scope})  {size(kept.size)}  {saves}, last {used}{by}"
-        )
+        say(f"setup of {kept.repo.partition(':')[2]} ({kept.scope})  {size(kept.size)}  {saves}, last {used}{by}")
     if rows:
         limit = one.settings.setup_layers_mib * MIB
         most = f" of at most {size(limit)}" if limit else ""
-        click.echo(f"{size(sum(kept.size for kept, _ in rows))}{most} in volumes of the Docker Engine")
+        say(f"{size(sum(kept.size for kept, _ in rows))}{most} in volumes of the Docker Engine")
 
 
 def _gone(folder: Path, one: ClearedLayers) -> dict[str, object]:
@@ -192,16 +191,16 @@ def _cleared(folder: Path, one: Cleared) -> dict[str, object]:
 
 def _tell(done: list[tuple[Path, Cleared]], layers: list[tuple[Path, ClearedLayers]]) -> None:
     if not done and not layers:
-        click.echo("Nothing is cached.")
+        say("Nothing is cached.")
     for _, gone in layers:
-        click.echo(f"{told_number(gone.layers)} removed, {size(gone.freed_bytes)} freed, {size(gone.left_bytes)} left.")
+        say(f"{told_number(gone.layers)} removed, {size(gone.freed_bytes)} freed, {size(gone.left_bytes)} left.")
         if gone.in_use_bytes:
-            click.echo(f"{size(gone.in_use_bytes)} of setup layers are used by live runs and stay.", err=True)
+            say(f"{size(gone.in_use_bytes)} of setup layers are used by live runs and stay.", err=True)
     for folder, one in done:
         files = f"{one.files} file{'' if one.files == 1 else 's'}"
-        click.echo(f"{folder}: {files} removed, {size(one.freed_bytes)} freed, {size(one.left_bytes)} left.")
+        say(f"{folder}: {files} removed, {size(one.freed_bytes)} freed, {size(one.left_bytes)} left.")
         if one.in_use_bytes:
-            click.echo(f"{size(one.in_use_bytes)} of it are used by live runs and stay until those end.", err=True)
+            say(f"{size(one.in_use_bytes)} of it are used by live runs and stay until those end.", err=True)
 
 
 def _refused(command: str, error: GpurunError | OSError) -> int:
