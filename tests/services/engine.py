@@ -148,7 +148,7 @@ def docker_network(engine):
     """The name of a network for tests, removed at the end."""
     name = f"gpurun-jobs-test-{os.getpid()}"
     yield name
-    for network in engine.networks(names=[name]):
+    for network in engine.networks(names=[name]):  # and that of untrusted jobs, whose name begins so
         engine.remove_network(network["Id"])
 
 
