@@ -98,6 +98,12 @@ class Settings(BaseSettings):
     docker_min_free_mib: int = Field(default=2048, ge=0)
     """When less than this is free on the local engine's disk, no run starts there and the one that uses most of the
     disk is ended. 0: never."""
+    docker_host_ports: str = Field(default="", pattern=r"^([1-9][0-9]{0,4}(,[1-9][0-9]{0,4})*)?$")
+    """TCP ports of the local engine's machine that jobs may reach, with commas between: `5000,3128`. All others are
+    closed to them, and all are to code of a fork."""
+    allow_untrusted_local: bool = False
+    """Whether code of a fork, once it is approved, may run on the local engine: beside other jobs, on the machine that
+    has the engine's socket."""
 
     failpoint: str = ""
     """Tests only: where this process kills itself, or with `:stop` behind the name halts until SIGCONT. Several with

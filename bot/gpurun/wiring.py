@@ -382,6 +382,9 @@ def provider_values(settings: Settings, folders: Folders) -> Mapping[str, Mappin
             "max_runs": settings.docker_max_runs,
             "disk_mib": settings.docker_disk_mib,
             "min_free_mib": settings.docker_min_free_mib,
+            "allow_untrusted": settings.allow_untrusted_local,
+            "host_ports": [int(port) for port in settings.docker_host_ports.split(",") if port],
+            "notes_folder": folders.cache / "fence",
             "watchdog_folder": folders.cache / "watchdog",
             "builds_folder": folders.cache / "builds",
         }

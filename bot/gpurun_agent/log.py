@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpurun_agent.protocol import OWN, Foreign
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpurun_agent.mask import Masker
@@ -35,6 +37,7 @@ class Log:
         self._over = False
         self._discarded = 0
         self._at_line_start = True
+        self._foreign = Foreign()
 
     @property
     def full(self) -> bool:
@@ -46,7 +49,7 @@ class Log:
         if self._over:
             self._discarded += len(data)
         else:
-            self._put(self._masker.feed(data))
+            self._put(self._foreign.take(self._masker.feed(data)))
 
     def say(self, text: str) -> None:
         """One line of the agent's own, after everything that was fed. Not beyond the quota."""
@@ -57,7 +60,7 @@ class Log:
 
     def flush(self) -> None:
         """What was held back as a possible secret: the output ended."""
-        self._put(self._masker.flush())
+        self._put(self._foreign.take(self._masker.flush()))
 
     def close(self) -> None:
         """Nothing follows."""
@@ -82,7 +85,7 @@ class Log:
 
     def _line(self, text: str) -> bytes:
         lead = b"" if self._at_line_start else b"\n"
-        return lead + b"::gpurun:: " + in_one_line(text).encode("utf-8", "replace") + b"\n"
+        return lead + OWN + b" " + in_one_line(text).encode("utf-8", "replace") + b"\n"
 
     def _append(self, data: bytes) -> None:
         if data:

@@ -74,7 +74,8 @@ A line of `metrics` is one JSON object; a value that is not known is `null` or l
 `t` is the instance's own unix time; `cpu_pct` is of all cores together (0..100).
 
 Lines of `log` that start with `::gpurun:: ` are the agent's own, one before each command (`setup`, `run`) and when
-there is something to tell (`weights 40 of 100 MiB (40 %)`). The job can write such lines too: they are for people.
+there is something to tell (`weights 40 of 100 MiB (40 %)`). In what commands print, `::gpurun::` becomes `::gpurun:.`,
+so that nothing else reads so. Who takes over the agent can write such lines too: they are for people.
 
 An agent that could not reach the bot until its end prints what is not durable yet, so that the bot can read it back
 from what the provider kept of the output. One line each, at most 4,096 bytes, base64 at the end:
@@ -90,6 +91,10 @@ GIT_FOLDER = "git"
 """Behind `source/`: the `.git` of the work folder."""
 PREFIX = "/agent/v1/"
 FROM_BOT = "from_bot"
+
+OWN = b"::gpurun::"
+"""What lines of `log` that are our own start with."""
+NOT_OWN = b"::gpurun:."
 
 MAX_APPEND = 4 * 1024 * 1024
 """Bytes of one stream or artifact append."""
@@ -175,3 +180,19 @@ def decode(body):
         fields.append((head[0].decode("ascii", "replace"), body[end + 1 : stop]))
         at = stop + 1
     return fields
+
+
+class Foreign:
+    """Output in which nothing reads as a line of ours. As long as before, wherever it is cut into pieces."""
+
+    def __init__(self) -> None:
+        self._begun = b""
+        """The end of what was taken, as far as it may be the beginning of OWN."""
+
+    def take(self, data: bytes) -> bytes:
+        """The next piece."""
+        begun = len(self._begun)
+        joined = (self._begun + data).replace(OWN, NOT_OWN)
+        tails = (joined[-length:] for length in range(min(len(joined), len(OWN) - 1), 0, -1))
+        self._begun = next((tail for tail in tails if OWN.startswith(tail)), b"")
+        return joined[begun:]

@@ -348,7 +348,7 @@ async def test_a_comment_whose_answer_was_lost_is_found_by_its_marker(github, fo
     with pytest.raises(ForgeUnavailable):
         await forge.create_comment(repo.ref, pull.number, "Queued <!-- gpurun:n0nce -->")
 
-    found = await forge.find_comment(repo.ref, pull.number, marker="gpurun:n0nce", since=since)
+    found = await forge.find_comment(repo.ref, pull.number, marker="<!-- gpurun:n0nce -->", since=since)
 
     assert [comment.id for comment in github.comments(pull)] == [found]
 
@@ -359,9 +359,18 @@ async def test_only_our_own_and_recent_comments_are_found(github, forge, repo, p
     since = clock.now()
     github.user("alice").comment(pull, "quoting <!-- gpurun:one -->")
 
-    assert await forge.find_comment(repo.ref, pull.number, marker="gpurun:one", since=since) is None
+    assert await forge.find_comment(repo.ref, pull.number, marker="<!-- gpurun:one -->", since=since) is None
     an_hour_ago = clock.now() - timedelta(hours=1)
-    assert await forge.find_comment(repo.ref, pull.number, marker="gpurun:one", since=an_hour_ago) == old
+    assert await forge.find_comment(repo.ref, pull.number, marker="<!-- gpurun:one -->", since=an_hour_ago) == old
+
+
+async def test_malicious_log_that_holds_a_marker_makes_no_comment_somebody_elses(github, forge, repo, pull, clock):
+    """A job prints what it has read on GitHub; ours stands at the end."""
+    since = clock.now() - timedelta(minutes=1)
+    await forge.create_comment(repo.ref, pull.number, "```\n<!-- gpurun:one -->\n```\n\n<!-- gpurun:two -->\n")
+
+    assert await forge.find_comment(repo.ref, pull.number, marker="<!-- gpurun:one -->", since=since) is None
+    assert await forge.find_comment(repo.ref, pull.number, marker="<!-- gpurun:two -->", since=since) is not None
 
 
 async def test_a_comment_is_found_behind_a_page_of_others(github, forge, repo, pull, clock):
@@ -369,8 +378,8 @@ async def test_a_comment_is_found_behind_a_page_of_others(github, forge, repo, p
         github.user("alice").comment(pull, f"comment {n}")
     ours = await forge.create_comment(repo.ref, pull.number, "<!-- gpurun:one -->")
 
-    assert await forge.find_comment(repo.ref, pull.number, marker="gpurun:one", since=clock.now()) == ours
-    assert await forge.find_comment(repo.ref, pull.number, marker="gpurun:two", since=clock.now()) is None
+    assert await forge.find_comment(repo.ref, pull.number, marker="<!-- gpurun:one -->", since=clock.now()) == ours
+    assert await forge.find_comment(repo.ref, pull.number, marker="<!-- gpurun:two -->", since=clock.now()) is None
 
 
 # checks

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from gpurun.domain.ids import ImageRef
+from gpurun.domain.ids import BuiltImage, ImageRef
 from gpurun.domain.offer import Launch, Offer, Uplink
 from gpurun.domain.plan import Resources
 from tests.fakes.clock import FakeChance
@@ -43,7 +43,7 @@ class Launches:
             "attempt_id": attempt,
             "install": INSTALL,
             "offer": OFFER,
-            "image": ImageRef(image),
+            "image": image if isinstance(image, BuiltImage) else ImageRef(image),
             "needs": self.needs,
             "hard_deadline": datetime(2030, 1, 1, tzinfo=UTC),
             "uplink": Uplink(kind="unix", address=str(self.folder / "up")),

@@ -6,8 +6,9 @@ import socket
 
 import pytest
 
-from gpurun.domain.offer import Uplink
+from gpurun.domain.offer import Isolation, Uplink
 from gpurun.domain.plan import Resources
+from gpurun.providers.docker.network import network_of
 from tests.docker.launching import AGENT
 
 pytestmark = pytest.mark.docker
@@ -24,12 +25,20 @@ async def test_b105_no_capability_no_new_privileges_and_limits(bench, launches, 
     ref = await bench.up(launch)
     host = bench.engine.inspect_container(ref)["HostConfig"]
     inside = _exec(
-        bench.engine, ref, "grep -E '^(CapEff|CapBnd|NoNewPrivs)' /proc/self/status; df -m /dev/shm | tail -1"
+        bench.engine,
+        ref,
+        "grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status; df -m /dev/shm | tail -1; ulimit -c",
     )
     await bench.provider.destroy(ref)
-    status = dict(line.split() for line in inside.splitlines()[:3])
-    assert status == {"CapEff:": "0" * 16, "CapBnd:": "0" * 16, "NoNewPrivs:": "1"}
+    status = dict(line.split() for line in inside.splitlines()[:4])
+    assert status == {"CapEff:": "0" * 16, "CapBnd:": "0" * 16, "NoNewPrivs:": "1", "Seccomp:": "2"}
     assert " 96 " in inside
+    assert inside.splitlines()[-1] == "0"  # no dump of memory to wherever the host writes those
+    assert (host["CapDrop"], host["CapAdd"]) == (["ALL"], None)
+    assert host["SecurityOpt"] == ["no-new-privileges"]
+    assert (host["PidMode"], host["IpcMode"], host["UTSMode"], host["UsernsMode"]) == ("", "private", "", "")
+    assert not host["Devices"]
+    assert not host["VolumesFrom"]
     assert (host["Memory"], host["MemorySwap"], host["NanoCpus"]) == (200 << 20, 200 << 20, 1_500_000_000)
     assert (host["PidsLimit"], host["Privileged"], host["RestartPolicy"]["Name"]) == (4096, False, "no")
     assert host["LogConfig"] == {"Type": "json-file", "Config": {"max-size": "16m", "max-file": "2"}}
@@ -82,6 +91,21 @@ async def test_the_engine_socket_and_host_files_are_not_there(bench, launches, b
     assert "there" not in said.splitlines()
     binds = [line.split()[1] for line in said.splitlines() if line.startswith("/dev/")]
     assert set(binds) <= {"/gpurun/s", "/etc/resolv.conf", "/etc/hostname", "/etc/hosts"}
+
+
+@pytest.mark.parametrize("isolation", Isolation)
+async def test_malicious_config_finds_no_other_mount_than_the_uplink(bench, launches, base_images, isolation):
+    """Nothing of a plan names a mount, a device, a capability or a network."""
+    bench.provider._config = bench.provider._config.model_copy(update={"allow_untrusted": True})
+    launch = launches(base_images.busybox, "exec sleep 60", isolation=isolation)
+    ref = await bench.up(launch)
+    found = bench.engine.inspect_container(ref)
+    await bench.provider.destroy(ref)
+    assert [(one["Type"], one["Source"], one["Destination"], one["RW"]) for one in found["Mounts"]] == [
+        ("bind", launch.uplink.address, "/gpurun/s", False)
+    ]
+    assert list(found["NetworkSettings"]["Networks"]) == [network_of(bench.provider._config.network, isolation)]
+    assert not found["HostConfig"]["PortBindings"]
 
 
 async def test_the_uplink_is_mounted_read_only_and_speaks(bench, launches, base_images, tmp_path):

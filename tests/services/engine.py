@@ -149,7 +149,7 @@ def docker_network(engine):
     name = f"gpurun-jobs-test-{os.getpid()}"
     _remove_old_networks(engine)
     yield name
-    for network in engine.networks(names=[name]):
+    for network in engine.networks(names=[name]):  # and that of untrusted jobs, whose name begins so
         engine.remove_network(network["Id"])
 
 

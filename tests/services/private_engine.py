@@ -29,9 +29,15 @@ class PrivateEngine:
     in memory, because removing an image of 220 MB from a busy disk takes 20 s, and is as large as the bot asks for.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, network: str = "", *, dns: str = "") -> None:
+        """`network`: a network namespace of the test's own, in which it may do with the packet filter what it likes.
+        `dns`: the name server of its containers.
+        """
         if os.geteuid() != 0 or shutil.which("dockerd", path=_PATH) is None:
             raise Missing("an engine of the test's own needs root and dockerd; `make setup` as root installs it")
+        self._dns = dns
+        # not `ip netns exec`, which hides the control groups
+        self._inside = ["nsenter", f"--net=/run/netns/{network}"] if network else []
         self.folder = Path(tempfile.mkdtemp(prefix="gpurun-engine-"))
         self.host = f"unix://{self.folder}/docker.sock"
         self._bridge = f"gpurun{os.getpid() % 10**6}"
@@ -41,7 +47,7 @@ class PrivateEngine:
     def start(self) -> None:
         """It answers when this returns."""
         if self._process is None:
-            _do("ip", "link", "add", self._bridge, "type", "bridge")
+            _do(*self._inside, "ip", "link", "add", self._bridge, "type", "bridge")
             _do("mount", "-t", "tmpfs", "-o", "size=8g,mode=0700", "gpurun-engine", str(self.folder))
         options = {
             "--data-root": f"{self.folder}/root",
@@ -50,10 +56,13 @@ class PrivateEngine:
             "--host": self.host,
             "--bridge": self._bridge,
         }
-        options |= dict.fromkeys(("--iptables", "--ip-masq", "--ip-forward", "--userland-proxy"), "false")
+        if self._dns:
+            options["--dns"] = self._dns
+        if not self._inside:
+            options |= dict.fromkeys(("--iptables", "--ip-masq", "--ip-forward", "--userland-proxy"), "false")
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                ["dockerd", *(f"{name}={value}" for name, value in options.items())],
+                [*self._inside, "dockerd", *(f"{name}={value}" for name, value in options.items())],
                 env={"PATH": _PATH},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -99,7 +108,7 @@ class PrivateEngine:
                 self.thaw()
                 self._remove_what_it_made()
                 self.kill()
-            _do("ip", "link", "delete", self._bridge)
+            _do(*self._inside, "ip", "link", "delete", self._bridge)
         for left in self._processes():
             os.kill(left, signal.SIGKILL)
         _until(lambda: not self._processes(), "the end of containerd and the shims")

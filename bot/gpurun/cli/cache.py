@@ -18,6 +18,7 @@ from gpurun.adapters.layers import ClearedLayers, KeptLayer
 from gpurun.cli.cached_layers import CachedLayers, told, told_number
 from gpurun.cli.database import refused
 from gpurun.cli.environment import read_settings
+from gpurun.cli.output import say
 from gpurun.domain.errors import GpurunError, UserError
 from gpurun.domain.quantity import quoted
 from gpurun.report.text import size
@@ -60,10 +61,12 @@ def list_cache(output: Output) -> int:
         click.echo(json.dumps({"caches": caches, "setup_layers": rows}, indent=2))
         return 0
     if not found and not any(some for _, some in layers):
-        click.echo("Nothing is cached yet: the first run with a model or data set does it.")
+        say("Nothing is cached yet: the first run with a model or data set does it.")
     parts = [[*_table(repos), _sum(folder, repos, limit)] for folder, repos in found]
-    parts += [[*_layer_lines(one, some)] for one, some in layers]
-    click.echo("\n\n".join("\n".join(lines) for lines in parts if lines), nl=any(parts))
+    parts += [[*_layer_lines(one, some)] for one, some in layers if some]
+    for number, lines in enumerate(parts):
+        for line in ["", *lines] if number else lines:
+            say(line)
     return 0
 
 
@@ -105,8 +108,6 @@ def _layers(settings: Settings) -> list[CachedLayers]:
 
 
 def _layer_lines(one: CachedLayers, rows: tuple[tuple[KeptLayer, tuple[str, ...]], ...]) -> Iterator[str]:
-    if not rows:
-        return
     yield from _aligned(
         [("SETUP LAYER", "KEY", "SIZE", "SAVES", "LAST USED", "USED BY"), *(_layer(*it) for it in rows)]
     )
@@ -208,16 +209,16 @@ def _cleared(folder: Path, one: Cleared) -> dict[str, object]:
 
 def _tell(done: list[tuple[Path, Cleared]], layers: list[tuple[Path, ClearedLayers]]) -> None:
     if not done and not layers:
-        click.echo("Nothing is cached.")
+        say("Nothing is cached.")
     for _, gone in layers:
-        click.echo(f"{told_number(gone.layers)} removed, {size(gone.freed_bytes)} freed, {size(gone.left_bytes)} left.")
+        say(f"{told_number(gone.layers)} removed, {size(gone.freed_bytes)} freed, {size(gone.left_bytes)} left.")
         if gone.in_use_bytes:
-            click.echo(f"{size(gone.in_use_bytes)} of setup layers are used by live runs and stay.", err=True)
+            say(f"{size(gone.in_use_bytes)} of setup layers are used by live runs and stay.", err=True)
     for folder, one in done:
         files = f"{one.files} file{'' if one.files == 1 else 's'}"
-        click.echo(f"{folder}: {files} removed, {size(one.freed_bytes)} freed, {size(one.left_bytes)} left.")
+        say(f"{folder}: {files} removed, {size(one.freed_bytes)} freed, {size(one.left_bytes)} left.")
         if one.in_use_bytes:
-            click.echo(f"{size(one.in_use_bytes)} of it are used by live runs and stay until those end.", err=True)
+            say(f"{size(one.in_use_bytes)} of it are used by live runs and stay until those end.", err=True)
 
 
 def _refused(command: str, error: GpurunError | OSError) -> int:

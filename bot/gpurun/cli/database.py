@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
 from gpurun.adapters import store
 from gpurun.cli.environment import read_settings
+from gpurun.cli.output import say
 from gpurun.cli.trouble import tell
 from gpurun.domain.errors import GpurunError, UserError
 from gpurun.wiring import Folders, database_url, server_folders
@@ -22,7 +21,7 @@ def upgrade() -> int:
         store.upgrade(place)
     except GpurunError as error:
         return refused("gpurun db upgrade", error)
-    click.echo("The tables are those of this version.")
+    say("The tables are those of this version.")
     return 0
 
 
@@ -33,9 +32,9 @@ def check() -> int:
     except GpurunError as error:
         return refused("gpurun db check", error)
     for problem in problems:
-        click.echo(problem, err=True)
+        say(problem, err=True)
     if not problems:
-        click.echo("The tables are those of this version.")
+        say("The tables are those of this version.")
     return int(bool(problems))
 
 
@@ -45,7 +44,7 @@ def adopt() -> int:
         store.adopt(existing())
     except GpurunError as error:
         return refused("gpurun db adopt", error)
-    click.echo("This database belongs to this host now.")
+    say("This database belongs to this host now.")
     return 0
 
 
@@ -56,9 +55,9 @@ def verify_audit() -> int:
     except GpurunError as error:
         return refused("gpurun audit verify", error)
     if report.first_bad is not None:
-        click.echo(f"The chain breaks at position {report.first_bad}: {report.problem}", err=True)
+        say(f"The chain breaks at position {report.first_bad}: {report.problem}", err=True)
         return 1
-    click.echo(f"The chain holds: {report.sealed} sealed entries, {report.unsealed} waiting for the sealer.")
+    say(f"The chain holds: {report.sealed} sealed entries, {report.unsealed} waiting for the sealer.")
     return 0
 
 

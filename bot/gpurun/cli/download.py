@@ -14,6 +14,7 @@ import click
 
 from gpurun.adapters.run_page import Listing, RunPage
 from gpurun.cli.download_folder import Draft, Folder
+from gpurun.cli.output import say
 from gpurun.cli.trouble import tell
 from gpurun.domain.errors import GpurunError, PinNotFound, ServerUnavailable, UserError
 from gpurun.domain.manifest import Entry
@@ -204,19 +205,19 @@ def _kept(entry: Entry, state: str, detail: str = "") -> Kept:
 
 
 def _show(file: Kept) -> None:
-    click.echo(f"{file.state:<10}  {one_line(file.path)}  {size(file.size)}{': ' if file.detail else ''}{file.detail}")
+    say(f"{file.state:<10}  {one_line(file.path)}  {size(file.size)}{': ' if file.detail else ''}{file.detail}")
 
 
 def _sum_up(outcome: Outcome, wish: Wish) -> None:
     if wish.list_only:
         for file in outcome.files:
-            click.echo(f"{file.sha256}  {size(file.size):>10}  {one_line(file.path)}")
+            say(f"{file.sha256}  {size(file.size):>10}  {one_line(file.path)}")
     good = [file for file in outcome.files if file.state != FAILED]
     told = f"{len(good)} of {len(outcome.files)} files, {size(sum(file.size for file in good))}"
     where = "" if wish.list_only else f" in {outcome.folder}, each verified by its sha256"
-    click.echo(f"{told}{where}; manifest {outcome.manifest}", err=True)
+    say(f"{told}{where}; manifest {outcome.manifest}", err=True)
     if not outcome.complete:
-        click.echo("The run has not ended: there may be more of it later.", err=True)
+        say("The run has not ended: there may be more of it later.", err=True)
 
 
 def _names(paths: list[str]) -> str:

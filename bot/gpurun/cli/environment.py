@@ -6,9 +6,9 @@ import difflib
 import os
 from typing import TYPE_CHECKING
 
-import click
 from pydantic import SecretStr, ValidationError
 
+from gpurun.cli.output import say
 from gpurun.domain.errors import UserError
 from gpurun.settings import Settings
 
@@ -26,7 +26,7 @@ def read_settings() -> Settings:
     """
     names = [name for name in os.environ if name.upper().startswith(PREFIX)]  # noqa: TID251
     if warning := unknown(names):
-        click.echo(warning, err=True)
+        say(warning, err=True)
     try:
         return Settings()
     except ValidationError as error:

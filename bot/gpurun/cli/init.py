@@ -12,6 +12,7 @@ import anyio
 import click
 
 from gpurun.adapters.local.checkout import Checkout
+from gpurun.cli.output import say
 from gpurun.cli.the_file import named_folder
 from gpurun.cli.tracked_dotenv import WHAT_TO_DO
 from gpurun.cli.trouble import tell
@@ -42,7 +43,7 @@ def write_starter(start: Path, typed: str | None = None) -> int:
     except GpurunError as error:
         tell("gpurun init", error)
         return 2
-    click.echo(_summary(looked, start, about_dotenv))
+    say(_summary(looked, start, about_dotenv))
     return 0
 
 

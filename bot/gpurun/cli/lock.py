@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-import click
-
+from gpurun.cli.output import say
 from gpurun.cli.the_file import named_files, read_config, way_in
 from gpurun.cli.trouble import tell
 from gpurun.cli.validate import show_config_error
@@ -48,8 +47,8 @@ def lock(files: Sequence[Path], path: str | None = None, *, upgrade: str | None)
     Exit code 0; 2 for a file or pin that cannot be used, 3 for no answer.
     """
     if upgrade and _is_a_file(upgrade):
-        click.echo(f"gpurun lock: `--upgrade` takes the name of a job, and {upgrade} looks like a file.", err=True)
-        click.echo(f"The file stands before it: `gpurun lock {shlex.quote(upgrade)} --upgrade`.", err=True)
+        say(f"gpurun lock: `--upgrade` takes the name of a job, and {upgrade} looks like a file.", err=True)
+        say(f"The file stands before it: `gpurun lock {shlex.quote(upgrade)} --upgrade`.", err=True)
         return 2
     try:
         places = _places(files, path)
@@ -72,14 +71,14 @@ def check_locks(files: Sequence[Path], path: str | None = None) -> int:
         return 2
     faults = {place.file: _faults(place) for place in places}
     for fault in chain.from_iterable(faults.values()):
-        click.echo(fault, err=True)
+        say(fault, err=True)
     wrong = [file for file, found in faults.items() if found]
     if wrong:
         named = "" if wrong == [Path(CONFIG_NAME)] else "".join(f" {file}" for file in wrong)
-        click.echo(f"Run `gpurun lock{named}` and commit the file.", err=True)
+        say(f"Run `gpurun lock{named}` and commit the file.", err=True)
         return 1
     for place in places:
-        click.echo(f"{place.lock_file} pins everything that {place.file} does not.")
+        say(f"{place.lock_file} pins everything that {place.file} does not.")
     return 0
 
 
@@ -103,8 +102,8 @@ def _places(files: Sequence[Path], path: str | None) -> tuple[Place, ...]:
 def _beside(file: Path) -> Path:
     """Another file would take the pins of the `.gpurun.yml` beside it out of their lock. Raises Unusable."""
     if file.name not in {CONFIG_NAME, LOCK_NAME}:
-        click.echo(f"gpurun lock: {file} is not called {CONFIG_NAME}, and {LOCK_NAME} stands for that one.", err=True)
-        click.echo(f"Name a {CONFIG_NAME}, or the {LOCK_NAME} beside it.", err=True)
+        say(f"gpurun lock: {file} is not called {CONFIG_NAME}, and {LOCK_NAME} stands for that one.", err=True)
+        say(f"Name a {CONFIG_NAME}, or the {LOCK_NAME} beside it.", err=True)
         raise Unusable
     return file.with_name(CONFIG_NAME)
 
@@ -124,7 +123,7 @@ def _built(file: Path, config: Config) -> Mapping[str, Mapping[ImageTag, str]]:
     try:
         return tags_in_dockerfiles(file, config)
     except BrokenBuild as broken:
-        click.echo(broken, err=True)
+        say(broken, err=True)
         raise Unusable from broken
     except UserError as error:
         tell("gpurun lock", error)
@@ -163,6 +162,6 @@ def _lock(file: Path) -> Lock:
     try:
         return read_lock(text)
     except ConfigError as fault:
-        click.echo(f"{file}:{fault.line}: {fault.message.rstrip('.')}.", err=True)
-        click.echo(fault.hint, err=True)
+        say(f"{file}:{fault.line}: {fault.message.rstrip('.')}.", err=True)
+        say(fault.hint, err=True)
         raise Unusable from fault

@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 import structlog
 
+from gpurun.domain.text import clean
+
 
 class _Hidden:
     """A renderer whose lines pass `hide` as they will stand there: tracebacks, reprs and JSON escapes included."""
@@ -35,6 +37,11 @@ class _OfOthers(logging.Handler):
 
 
 _of_others = _OfOthers()
+
+
+def _harmless(_: object, __: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
+    """Texts of others are in it, and a terminal shows it."""
+    return {name: clean(value) if isinstance(value, str) else value for name, value in event.items()}
 
 
 def keep_out_of_log(hide: Callable[[str], str]) -> None:
@@ -67,6 +74,7 @@ def _configure(renderer: structlog.types.Processor, level: int) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            _harmless,
             _Hidden(renderer),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),

@@ -6,15 +6,30 @@ import contextlib
 import errno
 import io
 import os
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
+import click
+
+from gpurun.domain.text import begun_command, clean, no_workflow_commands
+
 UNWRITABLE = 2
 """1 has a meaning of its own for some commands: a difference, a pin that is missing."""
 NOBODY_READS = 128 + 13
 """As if SIGPIPE had ended the process."""
+
+
+def say(text: object = "", *, err: bool = False) -> None:
+    """Lines of plain text, which may hold text of others: nothing in it steers a terminal."""
+    click.echo(clean(str(text)), err=err)
+
+
+def on_github_runner() -> bool:
+    """Whether GitHub's runner reads what this process prints, and does what some lines of it say."""
+    return os.environ.get("GITHUB_ACTIONS") == "true"  # noqa: TID251 - no setting of ours
 
 
 class Unwritable(OSError):
@@ -82,6 +97,20 @@ class _Guarded(io.FileIO):
             raise Unwritable(self.why) from error
 
 
+class _ForRunner(io.TextIOWrapper):
+    """What is printed in a step of a workflow: GitHub's runner reads it, and nothing in it is a command to it."""
+
+    _line = ""
+    """The beginning of the line, as long as it may become one."""
+
+    def write(self, text: str, /) -> int:
+        begun = len(self._line)
+        safe = no_workflow_commands(self._line + text)
+        self._line = begun_command(safe)
+        super().write(safe[begun:])
+        return len(text)
+
+
 def _guard(name: str) -> _Guarded | None:
     stream: TextIO | None = getattr(sys, name)
     if stream is None:
@@ -90,7 +119,9 @@ def _guard(name: str) -> _Guarded | None:
     assert isinstance(stream, io.TextIOWrapper)
     raw = _Guarded(stream.fileno(), "wb", closefd=False)
     is_buffered = isinstance(stream.buffer, io.BufferedWriter)
-    guarded = io.TextIOWrapper(
+    to_runner = on_github_runner() and not stat.S_ISREG(os.fstat(raw.fileno()).st_mode)
+    make = _ForRunner if to_runner else io.TextIOWrapper
+    guarded = make(
         io.BufferedWriter(raw) if is_buffered else raw,
         encoding=stream.encoding,
         errors=stream.errors,

@@ -8,7 +8,6 @@ from enum import StrEnum
 from pathlib import Path
 
 import anyio
-import click
 
 from gpurun.adapters.local import LocalForge
 from gpurun.adapters.local.checkout import LocalState
@@ -20,6 +19,7 @@ from gpurun.cli.follow import carry_out
 from gpurun.cli.interrupts import Interrupted, Interrupts, listening
 from gpurun.cli.leftovers import clear_leftovers, mark_ended
 from gpurun.cli.logs import keep_out_of_log, log_trouble_only
+from gpurun.cli.output import say
 from gpurun.cli.screen import JsonScreen, PeopleScreen, Screen
 from gpurun.cli.the_file import named_folder
 from gpurun.cli.the_job import BrokenFile, config_of, job_of
@@ -173,7 +173,7 @@ async def _request_and_run(wish: Wish, settings: Settings, screen: Screen, inter
     screen.ends(facts, places)
     if places.unwritten:
         sys.stdout.flush()
-        click.echo(f"gpurun run: {unwritten_artifacts(places, str(house.state))}", err=True)
+        say(f"gpurun run: {unwritten_artifacts(places, str(house.state))}", err=True)
     return exit_code(facts.run.verdict or Verdict.LOST, places)
 
 

@@ -14,9 +14,10 @@ from rich.status import Status
 from rich.text import Text
 
 from gpurun.adapters.local.checkout import LocalState
+from gpurun.cli.output import on_github_runner
 from gpurun.domain.ids import CommitSha
 from gpurun.domain.run import Phase, RunState, Verdict
-from gpurun.domain.text import clean
+from gpurun.domain.text import clean, clean_log
 from gpurun.report.facts import RunFacts
 from gpurun.report.headline import status
 from gpurun.report.terminal import Places, RunResult, render_terminal, run_result
@@ -88,11 +89,11 @@ class _Lines:
 
     def rest(self) -> str:
         data, self._kept = self._kept, b""
-        return self.hide(clean(data))
+        return self.hide(clean_log(data))
 
     def peek(self) -> str:
         """What a progress bar shows now: the line that has not ended yet."""
-        return self.hide(clean(self._kept[-PEEK_BYTES:]))
+        return self.hide(clean_log(self._kept[-PEEK_BYTES:]))
 
 
 class _Console(Console):
@@ -103,7 +104,7 @@ class _Console(Console):
         self.broken = False
 
     def say(self, text: Text) -> None:
-        """A line, without markup."""
+        """Lines, without markup."""
         try:
             self.print(text)
         except OSError:  # the terminal is gone
@@ -230,13 +231,13 @@ class PeopleScreen:
         if len(text) > LAID_OUT_CHARS:
             self._pour(text)
             return
-        shown = Text()
+        laid_out = Text()
         for line in text.removesuffix("\n").split("\n"):
             if line.startswith(OURS + "weights "):
                 self._weights = line.removeprefix(OURS + "weights ")
-            shown.append(line + "\n", "dim" if line.startswith(OURS) else "")
-        shown.right_crop(1)
-        self._console.say(shown)
+            laid_out.append(line + "\n", "dim" if line.startswith(OURS) else "")
+        laid_out.right_crop(1)
+        self._console.say(laid_out)
 
     def _pour(self, text: str) -> None:
         if self._status is not None:
@@ -246,7 +247,7 @@ class PeopleScreen:
             self._status.start()
 
     def _say(self, text: str, style: str = "") -> None:
-        self._console.say(Text(text, style))
+        self._console.say(Text(clean(text), style))
 
     def _stop(self) -> None:
         if self._status is not None:
@@ -259,7 +260,7 @@ class JsonScreen:
 
     def __init__(self) -> None:
         self.broken = False
-        self._lines = _Lines() if sys.stderr.isatty() else None
+        self._lines = _Lines() if sys.stderr.isatty() or on_github_runner() else None
 
     def hides(self, hide: Masking) -> None:
         if self._lines is not None:
@@ -270,24 +271,27 @@ class JsonScreen:
 
     def shows(self, facts: RunFacts, piece: bytes) -> None:
         del facts
-        self._write(piece if self._lines is None else self._lines.take(piece).encode())
+        self._write(piece if self._lines is None else self._lines.take(piece))
 
     def notes(self, sentence: str) -> None:
-        self._write(f"{sentence}\n".encode())
+        self._write(f"{clean(sentence)}\n")
 
     def ends(self, facts: RunFacts, places: Places) -> None:
         if self._lines is not None:
-            self._write(self._lines.rest().encode())
+            self._write(self._lines.rest())
         self.fails(run_result(facts, places=places))
 
     def fails(self, result: RunResult) -> None:
         sys.stdout.write(result.model_dump_json(indent=2) + "\n")
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes | str) -> None:
         if not data or self.broken:
             return
         try:
-            sys.stderr.buffer.write(data)
+            if isinstance(data, str):
+                sys.stderr.write(data)
+            else:
+                sys.stderr.buffer.write(data)
             sys.stderr.flush()
         except OSError:
             self.broken = True

@@ -16,6 +16,7 @@ from gpurun.adapters.clock import SystemChance, SystemClock
 from gpurun.adapters.vault import KeyFile, SecretDesk, SecretLine
 from gpurun.cli.database import existing, refused
 from gpurun.cli.environment import read_settings
+from gpurun.cli.output import say
 from gpurun.cli.who import who
 from gpurun.domain.environment import name_fault
 from gpurun.domain.errors import GpurunError, PinNotFound, SecretRefused, UserError
@@ -35,7 +36,7 @@ def set_secret(name: str, repo: str) -> int:
     except GpurunError as error:
         return refused("gpurun secret set", error)
     done = "has a new value" if had else "is set"
-    click.echo(f"{name} {done} for {place}. Jobs that say `secrets: [{name}]` get it from their next run on.")
+    say(f"{name} {done} for {place}. Jobs that say `secrets: [{name}]` get it from their next run on.")
     return 0
 
 
@@ -47,12 +48,12 @@ def list_secrets(repo: str) -> int:
     except GpurunError as error:
         return refused("gpurun secret list", error)
     if not lines:
-        click.echo(f"No secret is set for {place}. To set one: gpurun secret set NAME --repo {place}")
+        say(f"No secret is set for {place}. To set one: gpurun secret set NAME --repo {place}")
     for text in _table(lines):
-        click.echo(text)
+        say(text)
     lost = [line for line in lines if line.fault]
     if lost:
-        click.echo(f"Set again what cannot be read: {_commands([line.name for line in lost], place)}", err=True)
+        say(f"Set again what cannot be read: {_commands([line.name for line in lost], place)}", err=True)
     return int(bool(lost))
 
 
@@ -65,7 +66,7 @@ def remove_secret(name: str, repo: str) -> int:
             raise UserError(f"No secret {name[:80]} is set for {place}.", hint=hint)
     except GpurunError as error:
         return refused("gpurun secret rm", error)
-    click.echo(f"{name} is removed from {place}. Runs that have it keep it until they end.")
+    say(f"{name} is removed from {place}. Runs that have it keep it until they end.")
     return 0
 
 
@@ -77,9 +78,9 @@ def rotate() -> int:
     except GpurunError as error:
         return refused("gpurun secret rotate", error)
     gone = f"; {done.dropped} older key{'s are' if done.dropped > 1 else ' is'} gone from it" if done.dropped else ""
-    click.echo(f"{keys.path} has the new key {done.key_id}{gone}. Sealed with it: {done.resealed}.")
+    say(f"{keys.path} has the new key {done.key_id}{gone}. Sealed with it: {done.resealed}.")
     for repo, name in done.lost:
-        click.echo(f"{name} of {repo} cannot be read. Set it again: {_commands([name], repo)}", err=True)
+        say(f"{name} of {repo} cannot be read. Set it again: {_commands([name], repo)}", err=True)
     return int(bool(done.lost))
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import click
-
+from gpurun.cli.output import say
 from gpurun.domain.errors import GpurunError, HubUnavailable, Transient, UserError
 
 HUB_HINT = "GPURUN_HUB_URL names the hub, and GPURUN_HUB_TOKEN is the token that it gets."
@@ -21,9 +20,9 @@ def first_of_ours(error: BaseException) -> GpurunError | None:
 
 def tell(command: str, error: GpurunError) -> None:
     """What happened and what to do about it, on stderr."""
-    click.echo(f"{command}: {error}", err=True)
+    say(f"{command}: {error}", err=True)
     hint = error.hint if isinstance(error, UserError | Transient) else ""
     if isinstance(error, HubUnavailable):
         hint = hint or HUB_HINT
     if hint:
-        click.echo(hint, err=True)
+        say(hint, err=True)

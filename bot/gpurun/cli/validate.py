@@ -6,8 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import click
-
+from gpurun.cli.output import say
 from gpurun.cli.the_file import named_files, read_config, way_in
 from gpurun.cli.trouble import tell
 from gpurun.domain.config import Config
@@ -43,12 +42,12 @@ def validate_file(file: Path) -> int:
     found = check(text)
     if isinstance(found, Config):
         if broken := _broken_builds(file, found):
-            click.echo("\n".join(broken), err=True)
+            say("\n".join(broken), err=True)
             return 2
         jobs = ", ".join(found.jobs)
-        click.echo(f"{name} is fine. Jobs: {jobs}.")
+        say(f"{name} is fine. Jobs: {jobs}.")
         for note in notes(found, text):
-            click.echo(f"{name}{note}", err=True)
+            say(f"{name}{note}", err=True)
         return 0
     for fault in found:
         show_config_error(fault, text, name)
@@ -81,7 +80,7 @@ def _read(file: Path) -> bytes:
 def show_config_error(error: ConfigError, text: bytes | str | None, file: str) -> None:
     """The place, the line with a caret, and what to do."""
     if text is None:
-        click.echo(f"{file}: {error.message}", err=True)
-        click.echo(error.hint, err=True)
+        say(f"{file}: {error.message}", err=True)
+        say(error.hint, err=True)
     else:
-        click.echo(explain(error, text).replace(CONFIG_NAME, file, 1), err=True)
+        say(explain(error, text).replace(CONFIG_NAME, file, 1), err=True)

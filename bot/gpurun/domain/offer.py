@@ -42,6 +42,15 @@ class Uplink:
     """unix: the host folder to mount read-only, holding `bot.sock`; https: the base URL."""
 
 
+class Isolation(StrEnum):
+    """What an instance is kept from. A provider that cannot promise it refuses the launch."""
+
+    STANDARD = "standard"
+    """Code of people who may push: the internet, and neither the bot nor the metadata address of a cloud."""
+    UNTRUSTED = "untrusted"
+    """Code that somebody else wrote: also no private network, and nothing that outlives the instance."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """Everything one create call needs. Idempotent by `name`: nobody calls create twice for it."""
@@ -70,6 +79,8 @@ class Launch:
     """A folder on the bot's disk to be mounted read-only as the hub cache; empty: the agent fetches weights itself."""
     layer: LayerUse | None = None
     """The volume of `setup`; None: it is carried out and nothing of it is kept."""
+    isolation: Isolation = Isolation.STANDARD
+    """UNTRUSTED has no `login`, and no `layer` that it could write."""
 
 
 class InstanceState(StrEnum):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from gpurun.domain.run import Attempt, Run
-from gpurun.domain.text import clean
+from gpurun.domain.text import clean_log
 from gpurun.http.run_view import has_ended
 from gpurun.ports.clock import Clock
 from gpurun.ports.store import Store, Tx
@@ -53,7 +53,7 @@ class LogPiece:
 
     def shown(self, lines: bytes) -> str:
         """The same for the end of `lines`."""
-        return clean(lines) if self.ended and self.at_end else clean_whole_lines(lines)
+        return clean_log(lines) if self.ended and self.at_end else clean_whole_lines(lines)
 
     @property
     def next(self) -> int:
@@ -87,7 +87,7 @@ async def cleaned(store: Store, run_id: str, number: int | None, offset: int) ->
     """Texts up to the end as it is now."""
     while piece := await store.read(partial(read_piece, run_id=run_id, number=number, offset=offset)):
         if piece.at_end:
-            yield piece.attempt, clean(piece.data)
+            yield piece.attempt, clean_log(piece.data)
             return
         yield piece.attempt, piece.text
         offset = piece.next

@@ -23,7 +23,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from gpurun.domain.run import Attempt, Run, RunState
-from gpurun.domain.text import clean
+from gpurun.domain.text import clean, clean_log
 from gpurun.http import log_view
 from gpurun.http.artifact_pages import ArtifactPages
 from gpurun.http.downloads import BYTES_HEADERS, attachment
@@ -116,7 +116,7 @@ class Pages:
         hide = await self._hide(piece.attempt)
         facts = {
             "text": hide(piece.text),
-            "partial": hide(clean(piece.partial)),
+            "partial": hide(clean_log(piece.partial)),
             "next": piece.next,
             "more": not piece.at_end,
             "ended": piece.ended and piece.at_end,

@@ -74,7 +74,7 @@ class Forge(Protocol):
         ...
 
     async def find_comment(self, repo: RepoRef, pr: int, *, marker: str, since: datetime) -> int | None:
-        """A comment by our App that holds `marker`, updated at or after `since`."""
+        """A comment by our App that ends with `marker`, updated at or after `since`."""
         ...
 
     async def create_check(self, repo: RepoRef, sha: CommitSha, check: Check) -> int:

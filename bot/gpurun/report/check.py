@@ -5,10 +5,10 @@ from __future__ import annotations
 from gpurun.domain.forge import Annotation, Check, CheckStatus, Conclusion
 from gpurun.domain.run import Fault, Run, RunState, Verdict
 from gpurun.report import pieces
-from gpurun.report.comment import next_command, plain_title, progress, title
+from gpurun.report.comment import next_command, progress, title
 from gpurun.report.facts import RunFacts
 from gpurun.report.headline import status, took
-from gpurun.report.limits import within
+from gpurun.report.limits import CHECK_BYTES, within
 from gpurun.report.text import code, link, plain, prose
 from gpurun.report.why import why
 
@@ -32,12 +32,15 @@ def check_name(run: Run) -> str:
 def render_check(facts: RunFacts) -> Check:
     """Within GitHub's limits."""
     about, log = pieces.log(facts)
-    return within(_check(facts, summary=_summary(facts), text=f"{about}\n\n{log}" if about else ""))
+    summary = _summary(facts)
+    if len(summary.encode()) > CHECK_BYTES:  # a part of Markdown may mean something else than the whole
+        summary = _short(facts)
+    return within(_check(facts, summary=summary, text=f"{about}\n\n{log}" if about else ""))
 
 
 def minimal_check(facts: RunFacts) -> Check:
     """For a forge that refused the full one: title, conclusion and the run page."""
-    return within(_check(facts, summary=plain(plain_title(facts)), text=""))
+    return within(_check(facts, summary=_short(facts), text=""))
 
 
 def conclusion(run: Run) -> Conclusion | None:
@@ -81,6 +84,11 @@ def _title(facts: RunFacts) -> str:
             return plain(f"{now.word}: {where}{said.sentence}")
         case _:
             return plain(f"{said.sentence} {said.evidence}")
+
+
+def _short(facts: RunFacts) -> str:
+    page = f"Everything else is on the {link('run page', facts.run_url)}." if facts.run_url else ""
+    return "\n\n".join(part for part in (f"**{title(facts)}**", prose(why(facts).sentence), page) if part)
 
 
 def _summary(facts: RunFacts) -> str:

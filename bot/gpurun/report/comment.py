@@ -68,7 +68,7 @@ def plain_title(facts: RunFacts) -> str:
 
 def _title(facts: RunFacts, shown: Callable[[str], str]) -> str:
     now, run = status(facts), facts.run
-    job = job_in(run.job, shown(run.folder))  # the characters of a job's name are no Markdown
+    job = job_in(shown(run.job), shown(run.folder))
     words = [
         f"gpurun {job}: {now.symbol} {now.word}",
         took(facts),

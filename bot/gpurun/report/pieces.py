@@ -15,7 +15,7 @@ from gpurun.domain.project import REFERENCE_URL
 from gpurun.domain.run import BUILDING, BUILT, FETCHED, FETCHING, Attempt, Phase, Run
 from gpurun.domain.stream import INSTALLED, Artifact
 from gpurun.domain.telemetry import Cost, GpuSummary, Series, Summary
-from gpurun.domain.text import clean
+from gpurun.domain.text import clean, clean_log
 from gpurun.report.facts import RunFacts
 from gpurun.report.source import SourcePin, source_pins
 from gpurun.report.text import code, cut, duration, fenced, link, prose, size, table, usd
@@ -359,7 +359,7 @@ def log(facts: RunFacts) -> tuple[str, str]:
     """
     if not facts.log_size:
         return "", ""
-    lines = _squeezed(clean(facts.log_tail).rstrip("\n").split("\n"))
+    lines = _squeezed(clean_log(facts.log_tail).rstrip("\n").split("\n"))
     whole = len(facts.log_tail) >= facts.log_size
     shown = _last_lines(lines)
     if whole and len(shown) == len(lines):

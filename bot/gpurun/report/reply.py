@@ -17,11 +17,18 @@ _NOT_ALL = "The pull request touches more folders than are looked through; `path
 def join(said: Sequence[str]) -> str:
     """One answer as it is, several as a list; what was said twice is said once. A table stands below the list."""
     unique = list(dict.fromkeys(said))
-    if len(unique) == 1:
-        return cut(unique[0], COMMENT_BYTES)
-    lines = [f"- {one}" for one in unique if "\n" not in one]
-    blocks = [one for one in unique if "\n" in one]
-    return cut("\n\n".join(["\n".join(lines), *blocks] if lines else blocks), COMMENT_BYTES)
+    for kept in range(len(unique), 1, -1):
+        left = f"And {len(unique) - kept} more answers that have no room here." if kept < len(unique) else ""
+        answer = _laid_out([*unique[:kept], *([left] if left else [])])
+        if len(answer.encode()) <= COMMENT_BYTES:
+            return answer
+    return cut(unique[0], COMMENT_BYTES)  # each is far shorter: half of a code span would be no code
+
+
+def _laid_out(said: Sequence[str]) -> str:
+    lines = [f"- {one}" for one in said if "\n" not in one]
+    blocks = [one for one in said if "\n" in one]
+    return "\n\n".join(["\n".join(lines), *blocks] if lines else blocks)
 
 
 def error(fault: UserError) -> str:
@@ -45,9 +52,12 @@ def unknown_job(job: str, places: Sequence[Place], meant: str | None, *, all_see
     cut_note = "" if all_seen else f" {_NOT_ALL}"
     match places:
         case [place]:
-            return f"There is no job {code(job, 80)} in {_path(place)}.{guess} Jobs: {_jobs(place)}.{cut_note}"
+            return (
+                f"There is no job {code(job, 80)} in {_path(place)}.{guess} Jobs: {_jobs(place, MAX_JOBS)}.{cut_note}"
+            )
         case _:
-            listed = "; ".join(f"{_path(place)}: {_jobs(place)}" for place in places)
+            most = max(5, MAX_JOBS // len(places)) if places else 0
+            listed = "; ".join(f"{_path(place)}: {_jobs(place, most)}" for place in places)
             return f"No `.gpurun.yml` that was looked at has a job {code(job, 80)}.{guess} {listed}.{cut_note}"
 
 
@@ -55,11 +65,11 @@ def _path(place: Place) -> str:
     return code(config_path(place.folder))
 
 
-def _jobs(place: Place) -> str:
+def _jobs(place: Place, most: int) -> str:
     if not place.jobs:
-        return f"has a fault, and `gpurun validate {config_path(place.folder)}` says where"
-    more = f" and {len(place.jobs) - MAX_JOBS} more" if len(place.jobs) > MAX_JOBS else ""
-    return ", ".join(code(name) for name in place.jobs[:MAX_JOBS]) + more
+        return f"has a fault, and {code(f'gpurun validate {config_path(place.folder)}')} says where"
+    more = f" and {len(place.jobs) - most} more" if len(place.jobs) > most else ""
+    return ", ".join(code(name) for name in place.jobs[:most]) + more
 
 
 def which_folder(commands: Sequence[str], *, all_seen: bool = True) -> str:

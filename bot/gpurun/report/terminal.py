@@ -113,7 +113,9 @@ def _cost(facts: RunFacts) -> Rows:
         return []
     total = usd(sum(one.usd_micro for one in facts.costs))
     source = "declared price" if facts.costs[-1].declared else "price"
-    return [("cost", f"{total} = {' + '.join(map(_part, facts.costs))}; {source} of {facts.attempt.offer.label}")]
+    return [
+        ("cost", f"{total} = {' + '.join(map(_part, facts.costs))}; {source} of {one_line(facts.attempt.offer.label)}")
+    ]
 
 
 def _part(one: Cost) -> str:

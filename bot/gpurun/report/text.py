@@ -14,17 +14,23 @@ from gpurun.domain.text import clean
 _MARKDOWN = re.compile(r"([\\`*_\[\]#|~$<>])")
 _REFERENCES = (
     (re.compile(r"(?<![A-Za-z0-9])@(?=[\w-])"), "@\u200b"),  # mentions; `name@sha256:…` is none
+    (re.compile(r"@(?=[\w-]+\.[\w-])"), "@\u200b"),  # addresses of mail
     (re.compile(r"#(?=\d)"), "#\u200b"),  # `fixes #1`, `owner/name#1`
     (re.compile(r"\b(GH)-(?=\d)", re.IGNORECASE), "\\1\u200b-"),
     (re.compile(r"://"), ":\u200b//"),  # links, also to other issues
     (re.compile(r"\b(www)\.", re.IGNORECASE), "\\1\u200b."),
 )
+_LOOKED_AT = 8
+"""Times what is shown: cleaning may take some of it away."""
+_NUMBERED = re.compile(r"^(\d{1,9})([.)])(?=\s|$)")
 _CODE = re.compile(r"`([^`\n]+)`")
 
 
 def one_line(text: str, max_bytes: int = 1000) -> str:
     """Clean text in one line, cut at the end."""
-    return cut(" ".join(clean(text).split()), max_bytes)
+    looked_at = text[: _LOOKED_AT * max_bytes]
+    line = " ".join(clean(looked_at).split())
+    return cut(line if len(looked_at) == len(text) else f"{line}…", max_bytes)
 
 
 def cut(text: str, max_bytes: int) -> str:
@@ -45,7 +51,7 @@ def prose(text: str, max_bytes: int = 1000) -> str:
     pieces = _CODE.split(one_line(text, max_bytes))
     told = "".join(code(piece) if number % 2 else _escaped(piece) for number, piece in enumerate(pieces))
     # at the start of a line these would be a command of ours or a list
-    return f"\\{told}" if told.startswith(("/", "-", "+")) else told
+    return f"\\{told}" if told.startswith(("/", "-", "+")) else _NUMBERED.sub(r"\1\\\2", told)
 
 
 def code(text: str, max_bytes: int = 300) -> str:
@@ -66,7 +72,7 @@ def fenced(text: str, info: str = "text") -> str:
 
 def link(label: str, url: str) -> str:
     """A link around Markdown of ours, or just the label when there is no address."""
-    return f"[{label}]({url})" if re.fullmatch(r"https?://[^\s()<>]+", url) else label
+    return f"[{label}]({url})" if re.fullmatch(r"https?://(?:(?![()<>`\\])[!-~])+", url) else label
 
 
 def table(head: tuple[str, ...], *rows: tuple[str, ...]) -> str:

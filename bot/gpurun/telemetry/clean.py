@@ -1,8 +1,8 @@
-"""Where a log that still grows can be cut so that its pieces read like the whole (`domain.text.clean`)."""
+"""Where a log that still grows can be cut so that its pieces read like the whole (`domain.text.clean_log`)."""
 
 from __future__ import annotations
 
-from gpurun.domain.text import clean
+from gpurun.domain.text import clean_log
 
 MAX_LINE_BYTES = 64 * 1024
 """A line without an end is shown in pieces of this size."""
@@ -26,7 +26,7 @@ def whole_lines(data: bytes) -> int:
 
 def clean_whole_lines(data: bytes) -> str:
     """The text of `data`, which `whole_lines` cut off: of a line that starts anew behind the cut nothing is seen."""
-    return "" if data.endswith(b"\r") and b"\n" not in data else clean(data)
+    return "" if data.endswith(b"\r") and b"\n" not in data else clean_log(data)
 
 
 def _between_characters(data: bytes) -> int:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.domain.test_text import commands
+
 GOOD = f"version: 1\njobs:\n  smoke:\n    image: registry.example/app@sha256:{'a' * 64}\n    run: echo hi\n"
 COMMANDS = (
     "--help",
@@ -81,3 +83,14 @@ def test_what_goes_to_stderr(here):
         ["sh", "-c", f'"{sys.executable}" -m gpurun validate 2>&-'], cwd=here, check=False, timeout=60
     )
     assert closed.returncode == 2
+
+
+@pytest.mark.parametrize("words", ["config show smoke", "plan smoke", "init --print"])
+def test_b128_in_a_step_of_a_workflow_nothing_is_a_command_to_the_runner(checkout, monkeypatch, words):
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    lines = "run: |\n      echo hi\n      ::set-output name=result::success\n      ##[group]y\n"
+    here = checkout({".gpurun.yml": GOOD.replace("run: echo hi\n", lines)})
+    argv = [sys.executable, "-m", "gpurun", *words.split()]
+    done = subprocess.run(argv, cwd=here, check=False, text=True, timeout=60, capture_output=True)
+    assert commands(done.stdout + done.stderr) == []
+    assert done.stdout + done.stderr

@@ -197,7 +197,7 @@ class GitHubForge:
             for page in range(1, PAGES_MAX + 1):
                 comments = await calls.get(path, list[answers.Comment], params | {"page": page})
                 for found in comments:
-                    if found.user and found.user.login == login and marker in (found.body or ""):
+                    if found.user and found.user.login == login and (found.body or "").rstrip().endswith(marker):
                         return found.id
                 if len(comments) < PAGE:
                     return None

@@ -11,6 +11,7 @@ from typing import Any
 from gpurun.domain.errors import GpurunError, ProviderRefused, ProviderUnavailable
 from gpurun.providers.docker.build_call import NotBuilt
 from gpurun.providers.docker.container import Limits, about
+from gpurun_agent.protocol import Foreign
 
 MAX_OUTPUT_BYTES = 4 * 1024 * 1024
 TOO_MUCH = b"\n::gpurun:: the build says more than is kept; what follows is not shown\n"
@@ -38,6 +39,7 @@ class BuildTalk:
         self.step = 0
         """That goes on, counted as the engine does; 0 before the first."""
         self._output = bytearray()
+        self._foreign = Foreign()
         self._layer = ""
         self._stages: list[str] = []
         self._is_closed = False
@@ -73,7 +75,7 @@ class BuildTalk:
         error = str(detail.get("message") or event.get("error") or "")
         if not error:
             return None
-        self.say(f"{error}\n".encode())
+        self.say(self._foreign.take(f"{error}\n".encode("utf-8", "replace")))
         return _why_failed(error, detail.get("code"), self.step, limits)
 
     def unnamed_layers(self, *, failed: bool) -> list[str]:
@@ -89,7 +91,7 @@ class BuildTalk:
             self.message = f"building image, step {step[1]}/{step[2]}"
         layer = _LAYER.fullmatch(said)
         self._layer = layer[1] if layer is not None else self._layer
-        self.say(said.encode("utf-8", "replace"))
+        self.say(self._foreign.take(said.encode("utf-8", "replace")))
 
 
 def refused(answer: NotBuilt) -> Failed | GpurunError:

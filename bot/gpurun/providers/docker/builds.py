@@ -55,9 +55,8 @@ class BuildHost:
     """What a build needs of the engine's machine, asked when it begins."""
 
     limits: Callable[[APIClient, Resources], Limits]
-    ready: Callable[[APIClient], None]
-    """The network is there afterwards."""
-    network: str
+    ready: Callable[[APIClient, Launch], str]
+    """The network of the launch, which is there afterwards."""
     space: Callable[[APIClient], Space | None]
     min_free_mib: int
     folder: Path | None
@@ -293,9 +292,9 @@ class _Build:
                 self._talk.say(f"::gpurun:: {_short(self._plan)} was built for another job\n".encode())
                 use(api, self._plan.image)
                 return None
-            self._host.ready(api)
+            network = self._host.ready(api, self._launch)
             with self._context_file() as file:
-                failed = self._send(api, file)
+                failed = self._send(api, file, network)
             self._name_parts(api, failed=failed is not None)
             if failed is None and not is_built(api, self._plan.image):
                 failed = ProviderUnavailable("Docker ended the build and has no image of it.")
@@ -358,10 +357,10 @@ class _Build:
                 with own_trouble(self._host.folder):
                     await asyncio.to_thread(file.write, piece)
 
-    def _send(self, api: APIClient, context: IO[bytes]) -> Failed | GpurunError | None:
+    def _send(self, api: APIClient, context: IO[bytes], network: str) -> Failed | GpurunError | None:
         labels = {LABEL_INPUTS: self._plan.inputs_sha256}  # each is a step of the build
         limits = self._host.limits(api, self._launch.needs)
-        query = query_of(self._plan, limits=limits, network=self._host.network, labels=labels)
+        query = query_of(self._plan, limits=limits, network=network, labels=labels)
         self._call = BuildCall(self._engine.socket_path, str(api.api_version))
         self._go_on()  # who ended it before this had nothing to stop
         self._began_at = self._monotonic()

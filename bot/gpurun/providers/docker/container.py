@@ -141,7 +141,7 @@ def labels(launch: Launch, watch: str) -> dict[str, str]:
 
 def create_container(api: APIClient, launch: Launch, limits: Limits, *, network: str, watch: str = "") -> str:
     """One request; the id. Vendor errors pass."""
-    from docker.types import DeviceRequest, LogConfig, Mount
+    from docker.types import DeviceRequest, LogConfig, Mount, Ulimit
 
     mounts = []
     if launch.uplink.kind == "unix":
@@ -161,6 +161,8 @@ def create_container(api: APIClient, launch: Launch, limits: Limits, *, network:
         security_opt=["no-new-privileges"],
         privileged=False,
         pids_limit=PIDS_LIMIT,
+        ipc_mode="private",
+        ulimits=[Ulimit(name="core", soft=0, hard=0)],  # where a dump goes is the host's affair
         mem_limit=memory_bytes,
         memswap_limit=memory_bytes,
         nano_cpus=int(limits.cpus * 1e9) or None,

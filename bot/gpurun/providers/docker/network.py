@@ -1,10 +1,12 @@
-"""Jobs share one bridge network of their own, where containers do not see each other."""
+"""Jobs share one bridge network of their own, where containers do not see each other; untrusted ones another."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from gpurun.domain.errors import ProviderRefused
+from gpurun.domain.offer import Isolation
 
 if TYPE_CHECKING:
     from docker.api.client import APIClient
@@ -12,34 +14,52 @@ if TYPE_CHECKING:
 ISOLATED = "com.docker.network.bridge.enable_icc"
 
 
-def ensure_network(api: APIClient, name: str) -> None:
-    """The network is there. Idempotent, also for several processes at once; vendor errors pass.
+def network_of(name: str, isolation: Isolation) -> str:
+    """Its name, where `name` is that of the network of STANDARD jobs."""
+    return name if isolation is Isolation.STANDARD else f"{name}-{isolation}"
 
-    Raises: ProviderRefused when a network of that name exists and lets containers talk to each other.
+
+def ensure_network(api: APIClient, name: str) -> Mapping[str, Any]:
+    """The network is there, as the engine describes it. Idempotent, also for several processes at once; vendor errors
+    pass.
+
+    Raises: ProviderRefused when a network of that name exists and lets containers talk to each other, or has IPv6,
+    which the rules of `fence` do not know.
     """
     import docker.errors
 
     try:
-        found = api.inspect_network(name)
+        found: Mapping[str, Any] = api.inspect_network(name)
     except docker.errors.NotFound:
         found = _create(api, name)
+    wrong = ""
     if (found.get("Options") or {}).get(ISOLATED) != "false":
+        wrong = "lets containers talk to each other"
+    elif found.get("EnableIPv6"):
+        wrong = "has IPv6"
+    if wrong:
         raise ProviderRefused(
-            f"The Docker network {name} lets containers talk to each other, so it is not ours. "
+            f"The Docker network {name} {wrong}, so it is not ours. "
             f"Remove it (docker network rm {name}); it is made anew.",
             kind="invalid",
         )
+    return found
 
 
-def _create(api: APIClient, name: str) -> dict[str, object]:
+def _create(api: APIClient, name: str) -> Mapping[str, Any]:
     import docker.errors
 
     try:
         api.create_network(
-            name, driver="bridge", check_duplicate=True, options={ISOLATED: "false"}, labels={"gpurun.network": "jobs"}
+            name,
+            driver="bridge",
+            check_duplicate=True,
+            options={ISOLATED: "false"},
+            labels={"gpurun.network": "jobs"},
+            enable_ipv6=False,  # an engine may have it as its default
         )
     except docker.errors.APIError as exc:
         if exc.status_code != 409:  # another process was first
             raise
-    found: dict[str, object] = api.inspect_network(name)
+    found: Mapping[str, Any] = api.inspect_network(name)
     return found

@@ -9,12 +9,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import structlog
 from pydantic import BaseModel, ConfigDict, Field
 
 from gpurun.domain.build import Building, BuildPlan
-from gpurun.domain.errors import CreateUnknown, NotYetDestroyed, ProviderRefused
+from gpurun.domain.errors import Bug, CreateUnknown, NotYetDestroyed, ProviderRefused
 from gpurun.domain.ids import ImageRef
-from gpurun.domain.offer import ChargeLine, Launch, Offer, Owned, Preparation
+from gpurun.domain.offer import ChargeLine, Isolation, Launch, Offer, Owned, Preparation
 from gpurun.domain.plan import Resources
 from gpurun.domain.platform import platform_of_machine
 from gpurun.providers.docker import container
@@ -22,7 +23,8 @@ from gpurun.providers.docker.builds import BuildHost, DockerBuilds
 from gpurun.providers.docker.container import Host
 from gpurun.providers.docker.disk import DiskWatch, Space, limit_for, space
 from gpurun.providers.docker.engine import Engine, never_sent, status_of, translated, vendor_errors, words
-from gpurun.providers.docker.network import ensure_network
+from gpurun.providers.docker.fence import Fence, NotFenced
+from gpurun.providers.docker.network import ensure_network, network_of
 from gpurun.providers.docker.pull import Pulls
 from gpurun.providers.docker.ready_image import (
     is_there,
@@ -54,6 +56,9 @@ _HOST_FAULTS = (
 )
 
 
+log = structlog.get_logger()
+
+
 class DockerConfig(BaseModel):
     """Settings of the local engine."""
 
@@ -70,6 +75,13 @@ class DockerConfig(BaseModel):
     min_free_mib: int = Field(default=2048, ge=0)
     """With less free disk than this no run starts, and the one that uses most of it is ended. 0: never."""
     network: str = "gpurun-jobs"
+    """Of jobs; that of untrusted ones is called after it."""
+    allow_untrusted: bool = False
+    """Whether code that nobody with write access wrote may run on this machine."""
+    host_ports: tuple[int, ...] = ()
+    """TCP ports of the engine's machine that jobs may reach; untrusted ones never."""
+    notes_folder: Path | None = None
+    """Where processes of this machine tell each other that the packet filter is as it should be. None: nowhere."""
     watchdog_folder: Path | None = None
     """Where the host watchdog has its lock and its log. None: there is none."""
     builds_folder: Path | None = None
@@ -99,13 +111,13 @@ class DockerProvider:
         """Names of images and networks, and when the engine last had them."""
         self._disks = DiskWatch(self._engine, monotonic, keep_free_mib=config.min_free_mib)
         self._host: tuple[float, Host] | None = None
+        self._fence = Fence(monotonic, host_ports=config.host_ports, notes=config.notes_folder)
         self._builds = DockerBuilds(
             self._engine,
             monotonic,
             BuildHost(
                 limits=self._limits,
                 ready=self._network,
-                network=config.network,
                 space=lambda api: space(self._read_host(api).engine_folder),
                 min_free_mib=config.min_free_mib,
                 folder=config.builds_folder,
@@ -142,6 +154,7 @@ class DockerProvider:
         return await self._engine.safe(lambda api: platform_of_image(api, name), to="look for the image")
 
     async def prepare(self, launch: Launch, *, wait_s: float) -> Preparation:
+        self._require_allowed(launch)
         preparation = await self._pulls.prepare(launch, wait_s=wait_s)
         if preparation.ready:
             self._seen[ready_name(launch)] = self._monotonic()
@@ -150,12 +163,14 @@ class DockerProvider:
     async def build(
         self, launch: Launch, build: BuildPlan, context: Callable[[], AsyncGenerator[bytes, None]], *, wait_s: float
     ) -> Building:
+        self._require_allowed(launch)
         return await self._builds.build(launch, build, context, wait_s=wait_s)
 
     async def tidy_builds(self) -> None:
         await self._builds.tidy()
 
     async def create(self, launch: Launch) -> str:
+        self._require_allowed(launch)
         try:
             return await self._engine.call(lambda api: self._create(api, launch))
         except vendor_errors() as exc:  # from connecting: `_create` translates its own
@@ -260,7 +275,7 @@ class DockerProvider:
         """A numbered story, in a thread: 1 what create needs, 2 the one create, 3 start."""
         limits = self._before_create(api, launch)
         try:
-            network, watch = self._config.network, self._watch()
+            network, watch = network_of(self._config.network, launch.isolation), self._watch()
             try:
                 ref = container.create_container(api, launch, limits, network=network, watch=watch)
             except vendor_errors() as exc:
@@ -274,24 +289,24 @@ class DockerProvider:
             if found["State"]["Status"] != "created":
                 return ref
         try:
-            self._start(api, ref)
+            self._start(api, ref, launch)
         except vendor_errors() as exc:
             raise _undo(api, ref, exc) from exc
         return ref
 
-    def _start(self, api: APIClient, ref: str) -> None:
+    def _start(self, api: APIClient, ref: str, launch: Launch) -> None:
         try:
             api.start(ref)
         except vendor_errors() as exc:
-            if not (status_of(exc) == 404 and self._forget(self._config.network)):
+            if not (status_of(exc) == 404 and self._forget(network_of(self._config.network, launch.isolation))):
                 raise
-            ensure_network(api, self._config.network)
+            self._network(api, launch)
             api.start(ref)
 
     def _before_create(self, api: APIClient, launch: Launch) -> container.Limits:
         """Nothing is made for the attempt here, so every trouble is a refusal and never a doubt."""
         try:
-            self._network(api)
+            self._network(api, launch)
             self._see(ready_name(launch), lambda: _ensure_ready(api, launch))
             host, config = self._read_host(api), self._config
             disk_mib = limit_for(
@@ -301,8 +316,39 @@ class DockerProvider:
         except vendor_errors() as exc:
             raise ProviderRefused(f"Docker could not make ready for the run: {words(exc)}", kind="capacity") from exc
 
-    def _network(self, api: APIClient) -> None:
-        self._see(self._config.network, lambda: ensure_network(api, self._config.network))
+    def _network(self, api: APIClient, launch: Launch) -> str:
+        """The name of the launch's network, which is there and fenced. Raises: ProviderRefused."""
+        name = network_of(self._config.network, launch.isolation)
+        if launch.isolation is Isolation.UNTRUSTED:
+            self._seen.pop(name, None)
+        self._see(name, lambda: self._fenced(api, name, launch.isolation))
+        return name
+
+    def _fenced(self, api: APIClient, name: str, isolation: Isolation) -> None:
+        network = ensure_network(api, name)
+        try:
+            self._fence.ensure(api, network, isolation)
+        except NotFenced as exc:
+            if isolation is Isolation.UNTRUSTED:
+                raise ProviderRefused(
+                    "Code of a fork does not run on this Docker Engine, because private networks cannot be closed to "
+                    f"it: {exc}. Whoever runs gpurun finds what that needs under docs/guides/serve.md.",
+                    kind="invalid",
+                ) from exc
+            log.warning("jobs_not_fenced", network=name, why=str(exc))
+
+    def _require_allowed(self, launch: Launch) -> None:
+        """Raises ProviderRefused for what may not run here, before an image is pulled or built for it."""
+        if launch.isolation is Isolation.STANDARD:
+            return
+        if not self._config.allow_untrusted:
+            raise ProviderRefused(
+                "Code of a fork does not run on the bot's own Docker Engine unless whoever runs gpurun allows it with "
+                "GPURUN_ALLOW_UNTRUSTED_LOCAL=true.",
+                kind="invalid",
+            )
+        if launch.login is not None or (launch.layer is not None and launch.layer.layer is None):
+            raise Bug(f"{launch.name} is untrusted, and has a login or a layer that it could write")
 
     def _limits(self, api: APIClient, needs: Resources) -> container.Limits:
         return container.limits_for(needs, self._read_host(api), max_runs=self._config.max_runs)

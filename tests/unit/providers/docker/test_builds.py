@@ -50,7 +50,7 @@ class Site:
     def share(self, folder: Path | None) -> None:
         """Builds as those of another process, with its locks and contexts in that folder."""
         host = BuildHost(
-            limits=lambda api, needs: Limits(0, needs.memory_mib, 64), ready=lambda api: None, network="jobs",
+            limits=lambda api, needs: Limits(0, needs.memory_mib, 64), ready=lambda api, launch: "jobs",
             space=lambda api: None, min_free_mib=0, folder=folder,
         )  # fmt: skip
         self.builds = DockerBuilds(Engine(self.engine.url), lambda: self.now[0], host)

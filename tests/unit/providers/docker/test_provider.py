@@ -102,6 +102,13 @@ class OddEngine:
             client.sendall(f"{head}Content-Length: {len(answer[1])}\r\n\r\n{answer[1]}".encode())
 
 
+class Fenced:
+    """The packet filter is as it should be."""
+
+    def ensure(self, api, network, isolation):
+        pass
+
+
 @pytest.fixture
 async def odd(tmp_path):
     made = []
@@ -109,6 +116,7 @@ async def odd(tmp_path):
     def start(answers):
         engine = OddEngine(f"{tmp_path}/odd.sock", answers)
         provider = DockerProvider(DockerConfig(docker_host=engine.host))
+        provider._fence = Fenced()
         made.append((engine, provider))
         return provider, engine
 
