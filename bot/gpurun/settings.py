@@ -99,6 +99,10 @@ class Settings(BaseSettings):
     """When less than this is free on the local engine's disk, no run starts there and the one that uses most of the
     disk is ended. 0: never."""
 
+    allow_untrusted_local: bool = False
+    """Lets code of forks, and of authors who may not push, run on the local engine once somebody has approved it. A
+    container is not a virtual machine: with this the host is as safe as its kernel."""
+
     failpoint: str = ""
     """Tests only: where this process kills itself, or with `:stop` behind the name halts until SIGCONT. Several with
     commas. Ignored without `allow_failpoints`."""
