@@ -83,7 +83,6 @@ CASES = {
 
 WITHOUT_TEST = {
     "B009": "The bot does not ask GitHub for deliveries that failed yet.",
-    "B024": "There are no approvals yet: code of forks is refused.",
     "B128": "There is no Action yet that shows the log of a job in a workflow.",
 }
 """Why, for each case that no test holds."""

@@ -171,7 +171,7 @@ async def test_an_approval_of_another_pull_request_with_the_same_commit_does_not
         (lambda town, pull: town.alice.change_base(pull, "dev"), ApprovalEnd.REBASED, "another base branch"),
     ],
 )
-async def test_what_ends_it_stops_what_runs_under_it(town: Town, fork, act, end, said):
+async def test_b024_what_ends_it_stops_what_runs_under_it(town: Town, fork, act, end, said):
     town.repo.git.set_ref("refs/heads/dev", town.repo.git.resolve("main"))
     await town.says("/gpurun smoke", on=fork)
     (run,) = await town.runs()
@@ -230,7 +230,7 @@ async def test_a_head_that_is_read_and_differs_ends_it_though_no_delivery_came(t
 # races, each step by hand
 
 
-async def test_a_push_between_the_look_and_the_word_is_refused(town: Town, fork):
+async def test_b022_a_push_between_the_look_and_the_word_is_refused(town: Town, fork):
     """The delivery of the push has not come yet: the head is read, and differs."""
     looked_at = fork.head_sha
     town.bob.push(fork, {"x": "1"})
@@ -282,7 +282,7 @@ async def test_an_older_push_that_is_delivered_late_ends_nothing(town: Town, for
     assert [run.cancel_at for run in await town.runs()] == [None]
 
 
-async def test_away_and_back_again_is_two_pushes(town: Town, fork):
+async def test_b024_away_and_back_again_is_two_pushes(town: Town, fork):
     """The head is what was approved, and somebody has pushed since all the same."""
     first = fork.head_sha
     await town.says("/gpurun smoke", on=fork)
