@@ -12,7 +12,7 @@ from gpurun.domain.command import Approve, Cancel, Command, Help, Revoke, RunJob
 from gpurun.domain.errors import CommandError, NotAllowed
 from gpurun.domain.ids import JobName
 from gpurun.domain.publication import Publication, PublicationKind
-from gpurun.domain.run import AuditEntry, Run
+from gpurun.domain.run import AuditEntry, Run, RunState
 from gpurun.flow import approvals
 from gpurun.flow.comments import Asked
 from gpurun.flow.look import JobFile, Search, Seen
@@ -102,10 +102,10 @@ class Obey:
         tx.approve(approval)
         most = "" if approval.max_usd_micro is None else str(approval.max_usd_micro)
         tx.audit(entry(tx, seen, "approved", subject(self.asked), approval=approval.id, max_usd_micro=most))
-        waiting = [run for run in tx.live_runs(self.asked.repo, self._pr) if run.untrusted and run.cancel_at is None]
-        for run in waiting:
+        live = [run for run in tx.live_runs(self.asked.repo, self._pr) if run.untrusted and run.cancel_at is None]
+        for run in live:
             tx.wake(Kind.RUN, run.id)
-        if waiting:
+        if any(run.state in _BEFORE_A_WORD for run in live):
             return []  # their own comments say it
         return [reply.approved(approval, needed=seen.untrusted is not None)]
 
@@ -209,6 +209,9 @@ class Obey:
     @property
     def _pr(self) -> int:
         return self.seen.pull_request.number
+
+
+_BEFORE_A_WORD = frozenset({RunState.PLANNING, RunState.WAITING_APPROVAL})
 
 
 def _is_meant(command: Cancel, run: Run) -> bool:

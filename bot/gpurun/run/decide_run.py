@@ -187,7 +187,10 @@ def _queued(  # noqa: PLR0911 - guards
         return AskOffers()
     dear = [_too_dear(quote_of(run, offer), facts) if run.untrusted else "" for offer in facts.offers]
     if dear and all(dear):
-        return SaveRun(replace(enter(run, RunState.WAITING_APPROVAL, now), approval="", detail=dear[0]))
+        # with the price of now: that of before would let it go on again at once
+        least = min((quote_of(run, offer) for offer in facts.offers), key=lambda quote: quote.worst_usd_micro)
+        waiting = replace(enter(run, RunState.WAITING_APPROVAL, now), approval="", quote=least)
+        return SaveRun(replace(waiting, detail=_too_dear(least, facts)))
     covered = [offer for offer, why in zip(facts.offers, dear, strict=True) if not why]
     free = [offer for offer in covered if facts.free_slots.get(offer.provider, 0) > 0]
     if free:

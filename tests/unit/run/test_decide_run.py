@@ -112,6 +112,20 @@ def test_without_a_known_price_the_offers_themselves_are_held_to_the_ceiling():
     assert "It may cost $0.84" in row.detail
 
 
+def test_a_price_that_rose_is_waited_for_at_rest():
+    """It does not go back and forth between the price of the plan and the one of now."""
+    dearer = replace(OFFER, usd_per_hour_micro=2_000_000)
+    facts = RunFacts(
+        offers=(replace(dearer, usd_per_hour_micro=3_000_000), dearer), free_slots={"fake": 1}, approval=GIVEN
+    )
+    row = saved(decide_run(untrusted(RunState.QUEUED, approval="approval-1"), (), facts, START))
+    assert (row.state, row.quote.usd_per_hour_micro) == (RunState.WAITING_APPROVAL, 2_000_000)
+    again = saved(decide_run(row, (), RunFacts(approval=GIVEN), START))
+    assert (again.state, again.due_at, again.detail) == (RunState.WAITING_APPROVAL, later(days=13), row.detail)
+    higher = replace(GIVEN, max_usd_micro=2_000_000)
+    assert saved(decide_run(again, (), RunFacts(approval=higher), START)).state is RunState.QUEUED
+
+
 def test_an_offer_above_the_ceiling_is_not_taken():
     dear = replace(OTHER, usd_per_hour_micro=2_000_000)
     facts = RunFacts(offers=(dear, CHEAP), free_slots={"fake": 1, "other": 1}, approval=GIVEN)
