@@ -58,7 +58,7 @@ from gpurun.run.decide_attempt import (
     decide_attempt,
 )
 from gpurun.run.tokens import claim_token
-from gpurun.run.trust import is_approved
+from gpurun.run.trust import while_approved
 from gpurun.telemetry.last_log import LastLog, log_to_append, metrics_to_append, read_last_log
 from gpurun.telemetry.told import result_of
 
@@ -146,7 +146,8 @@ class AttemptSteps:
         if attempt is None or run is None:
             raise Bug(f"The attempt {attempt_id} or its run vanished.")
         account, now = tx.account(attempt.offer.provider), tx.now()
-        run = _while_approved(tx, run, now)
+        if run.untrusted is not None and run.pr is not None:
+            run = while_approved(run, tx.hold_approval(run.repo, run.pr), now)
         self._receiver_up_at = self._receiver_up_at or now
         return attempt, run, AttemptFacts(account=account, receiver_up_at=self._receiver_up_at), now
 
@@ -437,18 +438,6 @@ def _note_times(tx: Tx, attempt_id: str, asked: AttemptFacts | None) -> None:
     """Facts, whoever holds the row."""
     for what, at in asked.times.items() if asked is not None else ():
         tx.note_time(attempt_id, what, at)
-
-
-def _while_approved(tx: Tx, run: Run, now: datetime) -> Run:
-    """Without the approval of its commit a run of code that needs one is as one that was called off.
-
-    Whoever ends an approval calls off what runs under it; this is for whoever does not.
-    """
-    if run.untrusted is None or run.pr is None or run.cancel_at is not None:
-        return run
-    if is_approved(run, tx.hold_approval(run.repo, run.pr)):
-        return run
-    return replace(run, cancel_at=now, cancel_by="the end of its approval")
 
 
 def _give_back(tx: Tx, before: Attempt, row: Attempt, lease: Lease) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
+from datetime import datetime
 
 from gpurun.domain.approval import Approval
 from gpurun.domain.forge import Permission, PullRequest
@@ -33,6 +35,16 @@ def may_hold_secrets(run: Run) -> bool:
     Code that runs only because somebody approved it is not the repository's own, and gets none.
     """
     return run.untrusted is None
+
+
+def while_approved(run: Run, approval: Approval | None, now: datetime) -> Run:
+    """The run as its attempts see it: without the approval that it needs it is as one that was called off.
+
+    Whoever ends an approval calls off what runs under it; this is for whoever does not.
+    """
+    if run.cancel_at is not None or is_approved(run, approval):
+        return run
+    return replace(run, cancel_at=now, cancel_by="the end of its approval")
 
 
 def is_approved(run: Run, approval: Approval | None) -> bool:
