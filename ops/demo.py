@@ -63,7 +63,8 @@ def main() -> int:
 
 
 async def _act(folder: Path, image: str, model: DemoModel, steps: Steps) -> bool:
-    async with open_world(folder, image=image) as world:
+    # the second act is about code of a fork, which this machine's own engine takes only when it is told to
+    async with open_world(folder, image=image, allow_untrusted_local="true") as world:
         revision = world.hub.add_model(model.id, model.files)
         steps.tell(f"model {model.id} at revision {revision}, {_mib(model)} MiB, served by a local hub")
         world.files(smoke_repository(image=image, revision=revision, checksum=model.expected_checksum))
@@ -76,9 +77,55 @@ async def _act(folder: Path, image: str, model: DemoModel, steps: Steps) -> bool
         await world.expect_no_container()
         steps.tell(f"verdict {steps.seconds - asked:.1f} s after the comment; the container is gone")
         _show(world, revision)
+        passed = await _second_act(world, image, steps) and passed
         if os.getenv("KEEP"):
             await _keep(world)
     return passed
+
+
+async def _second_act(world: World, image: str, steps: Steps) -> bool:
+    """A fork: its code waits, runs once its commit is approved, and the next push ends that."""
+    world.repo.grant("dan", "maintain")
+    mallory = world.github.user("mallory")
+    world.alice.push(world.repo, {".gpurun.yml": _job(image, "echo what main runs")}, branch="main")
+    files = {".gpurun.yml": _job(image, "echo what the fork runs; sleep 600")}
+    world.pull = pull = mallory.open_pull_request(world.repo, branch="patch-1", files=files, fork=True)
+    steps.tell(f"pull request {pull.number} of the fork {pull.head_repo and pull.head_repo.name} at {pull.head_sha}")
+    world.comment("/gpurun smoke", by="mallory")
+    steps.tell('@mallory, who may not write here, comments "/gpurun smoke"')
+    steps.tell(f"answer: {_first_line(await world.expect_comment('is for people with write access'))}")
+    world.comment("/gpurun smoke")
+    steps.tell('@alice comments "/gpurun smoke"')
+    steps.tell(f"check {await _title(world, 'action_required')}")
+    _print("the request", await world.expect_comment("waiting for approval"))
+    typed = f"/gpurun approve sha={pull.head_sha} max-cost=0.50"
+    world.comment(typed, by="alice")
+    steps.tell(f'@alice comments "{typed}"')
+    steps.tell(f"answer: {_first_line(await world.expect_comment('is for people with the role'))}")
+    world.comment(typed, by="dan")
+    steps.tell(f'@dan, who maintains it, comments "{typed}"')
+    await world.expect_container()
+    steps.tell("the job runs")
+    mallory.push(pull, {"more.txt": "1"})
+    steps.tell(f"@mallory pushes {pull.head_sha}")
+    steps.tell(f"check {await _title(world, 'cancelled')}")
+    await world.expect_comment("Cancelled by a push")
+    await world.expect_no_container()
+    steps.tell("the container is gone")
+    return True
+
+
+def _job(image: str, run: str) -> str:
+    return f'version: 1\njobs:\n  smoke:\n    image: "{image}"\n    run: {run}\n'
+
+
+async def _title(world: World, conclusion: str) -> str:
+    check = await world.expect_check("gpurun / smoke", conclusion)
+    return f"{check.name}: {check.conclusion}, {check.title}"
+
+
+def _first_line(body: str) -> str:
+    return body.partition("\n")[0]
 
 
 async def _watch(world: World, steps: Steps) -> bool:
@@ -106,14 +153,18 @@ def _final(world: World) -> bool | None:
 
 def _show(world: World, revision: str) -> None:
     comment, check = world.bot_comments()[-1], world.github.checks(world.repo)[-1]
-    body = re.sub(r"<!--.*?-->", "", comment.body)
-    console.rule("the comment")
-    console.print(Markdown(re.sub(r"</?(details|summary)[^>]*>", "\n", body)))
+    _print("the comment", comment.body)
     console.rule("the check")
     console.print(f"{check.name}: {check.conclusion}, {check.title}", markup=False)
     console.print(f"image    {world.image.split('@')[1]}", markup=False)
     console.print(f"revision {revision}", markup=False)
     console.print(f"verdict  {'passed' if check.conclusion == 'success' else check.conclusion}", markup=False)
+    console.rule()
+
+
+def _print(title: str, body: str) -> None:
+    console.rule(title)
+    console.print(Markdown(re.sub(r"</?(details|summary)[^>]*>", "\n", re.sub(r"<!--.*?-->", "", body))))
     console.rule()
 
 

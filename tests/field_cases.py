@@ -83,6 +83,5 @@ CASES = {
 
 WITHOUT_TEST = {
     "B009": "The bot does not ask GitHub for deliveries that failed yet.",
-    "B024": "There are no approvals yet: code of forks is refused.",
 }
 """Why, for each case that no test holds."""

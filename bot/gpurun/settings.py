@@ -102,8 +102,9 @@ class Settings(BaseSettings):
     """TCP ports of the local engine's machine that jobs may reach, with commas between: `5000,3128`. All others are
     closed to them, and all are to code of a fork."""
     allow_untrusted_local: bool = False
-    """Whether code of a fork, once it is approved, may run on the local engine: beside other jobs, on the machine that
-    has the engine's socket."""
+    """Lets code of forks, and of authors who may not push, run on the local engine once somebody has approved it:
+    beside other jobs, on the machine that has the engine's socket. A container is not a virtual machine: with this the
+    host is as safe as its kernel."""
 
     failpoint: str = ""
     """Tests only: where this process kills itself, or with `:stop` behind the name halts until SIGCONT. Several with

@@ -281,6 +281,7 @@ async def open_house(
         install_secret=store.install_secret,
         agent=AgentBundle(path=str(agent.path), sha256=agent.sha256, boot_script=boot_script()),
         slots={"docker": settings.docker_max_runs},
+        refuse_untrusted=frozenset() if settings.allow_untrusted_local else frozenset({"docker"}),
         vault=vault,
         masker=http.masker,
         stream_bytes={StreamName.LOG: http.log_quota_bytes, StreamName.METRICS: http.metrics_quota_bytes},

@@ -95,6 +95,7 @@ STORIES: dict[str, tuple[str, ...]] = {
         *both("publish.update_check", "publish.update_comment", "publish.find_check", "publish.find_comment"),
     ),
     "no file": both("run.look"),
+    "approval": both("intake.author", "intake.pull", "run.base", "run.base_lock", "run.model_open"),
     "build": both("run.build", "attempt.build", "attempt.build_log"),
     "a volume that nobody needs": both("attempt.layer_remove"),
     "doubt": ("attempt.send_create.after", *both("attempt.look", "attempt.create")),
@@ -155,6 +156,7 @@ async def world(tmp_path, base_images, nursery, clock, database_url, proxy):
         nursery=nursery,
         docker_host=proxy.address,
         docker_max_runs="5",  # an attempt that may show up yet keeps its place
+        allow_untrusted_local="true",
         environment={"SHIFTED_CLOCK": str(tmp_path / "shift")},
     ) as world:
         yield world
@@ -233,6 +235,42 @@ async def test_a_commit_without_a_file(world: World, deaths: Deaths):
     assert len(world.bot_comments()) == 1
     await assert_laws(world)
     deaths.all_is_well(STORIES["no file"])
+
+
+async def test_code_that_needs_an_approval(world: World, deaths: Deaths):
+    """A reader's branch: whose code it is, and what the base has, is asked again; the push that ends it acts once."""
+    revision = Revision(world.hub.add_model("acme/tiny", {"config.json": b"{}"}))
+    files = (LockedFile(path="config.json", size=2, blob=object_id("blob", b"{}").hex()),)
+    locked = LockedModel(id="acme/tiny", ref=HubRef("main"), revision=revision, locked_on="2026-12-01", files=files)
+
+    def tree(run: str) -> dict[str, str]:
+        job = {"image": world.image, "run": run, "models": [{"id": "acme/tiny"}]}
+        config = json.dumps({"version": 1, "jobs": {"smoke": job}}, indent=2)
+        return {".gpurun.yml": config, ".gpurun.lock": write_lock(Lock(models=(locked,)))}
+
+    world.alice.push(world.repo, tree("echo base"), branch="main")
+    bob = world.github.user("bob")
+    world.pull = pull = bob.open_pull_request(world.repo, branch="x", files=tree("echo head; sleep 600"))
+    await world.bot.stop()
+    names = STORIES["approval"]
+    asked = [name for name in names if not name.startswith("intake.pull.")]
+    await deaths.at(*asked, after=lambda: world.comment("/gpurun smoke"))
+    await world.bot.start()
+    await world.expect_check("gpurun / smoke", "action_required")
+    request = await world.expect_comment(f"/gpurun approve sha={pull.head_sha}")
+    assert "+run: echo head; sleep 600" in request
+    assert not world.made_containers()
+    world.comment(f"/gpurun approve sha={pull.head_sha} max-cost=1", by="carol")
+    await world.expect_container()
+    await world.bot.stop()
+    await deaths.at(*both("intake.pull"), after=lambda: bob.push(pull, {"more": "1"}))
+    await world.bot.start()
+    await world.expect_comment("Cancelled by a push")
+    record = await assert_laws(world)
+    (approval,) = record.approvals
+    assert (approval["end"], approval["ended_by"]) == ("pushed", pull.head_sha)
+    assert [run["untrusted"] for run in record.runs] == ["author"]
+    deaths.all_is_well(names)
 
 
 async def test_a_dockerfile_that_is_built(world: World, deaths: Deaths, engine):

@@ -201,6 +201,8 @@ class FakeHub:
     """What is still to come at each question, before all is there."""
     uses: dict[str, datetime] = field(default_factory=dict)
     """Attempts that use something, and until when."""
+    gated: set[str] = field(default_factory=set)
+    private: set[str] = field(default_factory=set)
 
     async def resolve(self, spec: ModelSpec) -> ModelPin:
         _raise_next(self.errors)
@@ -211,6 +213,11 @@ class FakeHub:
         if files and not wanted:
             raise NothingIncluded(f"`include` and `exclude` leave none of the {len(files)} files of {spec.id}.")
         return spec.with_files(wanted)
+
+    async def require_open(self, spec: ModelSpec, *, gated_too: bool) -> None:
+        _raise_next(self.errors)
+        if spec.id in self.private or (spec.id in self.gated and not gated_too):
+            raise PinNotFound(f"The hub does not show {spec.id}.")
 
     async def resolve_or_recall(self, spec: ModelSpec) -> SaidBefore:
         try:
@@ -308,16 +315,21 @@ class SourceOnlyForge:
     errors: list[GpurunError] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
     """At every commit, by path."""
+    at_branch: dict[str, bytes] = field(default_factory=dict)
+    """At the end of every branch."""
     pull: PullRequest | None = None
     """Every one."""
     asked_for: list[str] = field(default_factory=list)
     """Paths that were read."""
+    readers: list[str] = field(default_factory=list)
+    """Whose right to submodules was asked for."""
 
     async def git_source(self, repo: RepoRef) -> GitSource:
         _raise_next(self.errors)
         return GitSource(url=f"https://forge.example/{repo.name}.git")
 
     async def submodule_source(self, repo: RepoRef, link: Gitlink, *, reader: str) -> GitSource:
+        self.readers.append(reader)
         _raise_next(self.errors)
         return GitSource(url=f"https://forge.example/{link.name}.git")
 
@@ -336,7 +348,7 @@ class SourceOnlyForge:
     async def read_file(self, repo: RepoRef, at: CommitSha | BranchName, path: str, *, max_bytes: int) -> bytes | None:
         self.asked_for.append(path)
         _raise_next(self.errors)
-        content = self.files.get(path)
+        content = (self.at_branch if isinstance(at, BranchName) else self.files).get(path)
         if content is not None and len(content) > max_bytes:
             raise UserError(f"{path} is too large.")
         return content

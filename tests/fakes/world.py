@@ -59,6 +59,7 @@ class World:
     agents: FakeAgents = field(init=False)
     worker: Worker = field(init=False)
     more: dict[str, FakeCloud] = field(default_factory=dict)
+    refuse_untrusted: frozenset[str] = frozenset()
     crashes: int = 0
     """Workers that died so far."""
 
@@ -112,6 +113,7 @@ class World:
             slots=self.slots,
             vault=self.vault,
             masker=self._masker,
+            refuse_untrusted=self.refuse_untrusted,
             stream_bytes={StreamName.LOG: 1_000_000, StreamName.METRICS: 1_000_000},
         )
 

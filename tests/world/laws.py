@@ -6,7 +6,8 @@
 1 At most one attempt of a run can claim, and the next one is made only when the one before can never start.
 2 Nothing is left at the provider. 3 Every accepted command has one end and one answer. 5 Every delivery that was
 acknowledged is a row, and none acts twice. 6 No byte of a stream is lost or doubled. 7 The audit chain verifies.
-8 No secret in any output. 9 An end is an end. 10 Nothing is green that did not run.
+8 No secret in any output. 9 An end is an end. 10 Nothing is green that did not run. 11 No code that needs an approval
+was sent to a provider without one of its commit that was in force.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Record:
     streams: list[Row]
     chunks: list[Row]
     audit: list[Row]
+    approvals: list[Row]
     secret: bytes = field(repr=False)
 
     @classmethod
@@ -66,6 +68,7 @@ class Record:
             streams=select(database, "SELECT * FROM stream"),
             chunks=select(database, 'SELECT * FROM chunk ORDER BY attempt_id, name, "offset"'),
             audit=select(database, "SELECT * FROM audit ORDER BY id"),
+            approvals=select(database, "SELECT * FROM approval ORDER BY at, id"),
             secret=bytes(secret),
         )
 
@@ -103,6 +106,7 @@ async def assert_laws(world: World) -> Record:
     assert_audit(world)
     assert_no_secret(world, record)
     assert_green_ran(world, record)
+    assert_approved(record)
     return record
 
 
@@ -227,6 +231,23 @@ def assert_deliveries(world: World, record: Record) -> None:
     runs = Counter(run["comment_id"] for run in record.runs if run["comment_id"])
     doubled = {comment: count for comment, count in runs.items() if count > lines[comment]}
     assert not doubled, f"more runs than commands, by comment: {doubled}"
+
+
+def assert_approved(record: Record) -> None:
+    """Law 11."""
+    for run in record.runs:
+        if run["untrusted"] is None:
+            continue
+        for attempt in record.attempts_of(run):
+            sent = attempt["create_sent_at"]
+            held = [one for one in record.approvals if sent and _covers(one, run, sent)]
+            assert held or not sent, f"attempt {attempt['number']} of {run['id']} was created without an approval"
+            assert not json.loads(run["plan"]).get("secrets"), f"{run['id']} names secrets"
+
+
+def _covers(approval: Row, run: Row, at: int) -> bool:
+    same = all(approval[key] == run[key] for key in ("repo_id", "pr", "sha"))
+    return same and approval["at"] <= at and (approval["ended_at"] is None or at <= approval["ended_at"])
 
 
 def assert_streams_whole(record: Record) -> None:

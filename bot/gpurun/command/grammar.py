@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gpurun.domain.command import Cancel, Command, Help, RunJob
+from gpurun.domain.command import Approve, Cancel, Command, Help, Revoke, RunJob
 from gpurun.domain.command_words import WORDS_PLANNED
 from gpurun.domain.errors import Bug
+from gpurun.domain.ids import CommitSha
+from gpurun.domain.money import usd_micro, usd_text
 
 
 class Who(StrEnum):
@@ -18,6 +21,8 @@ class Who(StrEnum):
     """Write access to the repository."""
     OWN_RUN = "own-run"
     """Write access, or the person who started the run."""
+    APPROVE = "approve"
+    """The right to let code of others run."""
     ANYONE = "anyone"
 
 
@@ -30,8 +35,10 @@ class Argument(StrEnum):
 
 
 PATH = "path"
-"""The one `key=value` of this version."""
-PATH_USAGE = f"[{PATH}=<folder>]"
+SHA = "sha"
+MAX_COST = "max-cost"
+USAGE = {PATH: f"[{PATH}=<folder>]", SHA: f"{SHA}=<40 hex>", MAX_COST: f"[{MAX_COST}=<usd>]"}
+"""The `key=value` arguments of this version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,22 +50,38 @@ class Entry:
     who: Who
     help: str
     """One sentence."""
-    make: Callable[[str | None, str], Command]
-    """From the job's name, or None, and the folder, or an empty text."""
+    make: Callable[[str | None, Mapping[str, str]], Command]
+    """From the job's name, or None, and the arguments. Raises ValueError with a sentence, and often a second one that
+    says what to write instead.
+    """
+    keys: tuple[str, ...] = ()
+    """Its arguments."""
     short: str = ""
     """A shorter way to type the same, without the prefix; empty for none. `" "` is the bare prefix."""
 
     def usage(self, prefix: str = "/gpurun") -> tuple[str, ...]:
         """Every way to type it, shortest first."""
-        behind = f" {PATH_USAGE}" if self.argument is not Argument.NONE else ""
+        behind = "".join(f" {USAGE[key]}" for key in self.keys)
         full = f"{prefix} {self.word} {self.argument}".rstrip() + behind
         return (f"{prefix} {self.short}".rstrip() + behind, full) if self.short else (full,)
 
 
-def _run(job: str | None, path: str) -> Command:
+def _run(job: str | None, given: Mapping[str, str]) -> Command:
     if job is None:
         raise Bug("the table lets `run` through without a job")
-    return RunJob(job, path)
+    return RunJob(job, given.get(PATH, ""))
+
+
+def _approve(_job: str | None, given: Mapping[str, str]) -> Command:
+    typed = given.get(SHA)
+    if typed is None:
+        raise ValueError(
+            f"an approval is for one commit. Write `{SHA}=` and the 40 digits of the commit that you have looked at"
+        )
+    if not re.fullmatch("[0-9a-fA-F]{40}", typed):
+        raise ValueError(f"`{SHA}=` needs all 40 hex digits of the commit. Its page shows them")
+    cost = given.get(MAX_COST)
+    return Approve(CommitSha(typed.lower()), None if cost is None else usd_micro(cost))
 
 
 TABLE: tuple[Entry, ...] = (
@@ -68,6 +91,7 @@ TABLE: tuple[Entry, ...] = (
         who=Who.RUN,
         help="Run a job of `.gpurun.yml` at the newest commit of this pull request.",
         make=_run,
+        keys=(PATH,),
         short=Argument.JOB,
     ),
     Entry(
@@ -75,14 +99,30 @@ TABLE: tuple[Entry, ...] = (
         argument=Argument.OPTIONAL_JOB,
         who=Who.OWN_RUN,
         help="Stop the running job of that name, or everything that runs for this pull request.",
-        make=Cancel,
+        make=lambda job, given: Cancel(job, given.get(PATH, "")),
+        keys=(PATH,),
+    ),
+    Entry(
+        word="approve",
+        argument=Argument.NONE,
+        who=Who.APPROVE,
+        help="Let this commit of a fork, or of an author who may not push, run. The next push ends that.",
+        make=_approve,
+        keys=(SHA, MAX_COST),
+    ),
+    Entry(
+        word="revoke",
+        argument=Argument.NONE,
+        who=Who.APPROVE,
+        help="End the approval of this pull request, and what runs under it.",
+        make=lambda _job, _given: Revoke(),
     ),
     Entry(
         word="help",
         argument=Argument.NONE,
         who=Who.ANYONE,
         help="Show the commands and the jobs.",
-        make=lambda _job, _path: Help(),
+        make=lambda _job, _given: Help(),
         short=" ",
     ),
 )
@@ -92,6 +132,7 @@ BY_WORD = {entry.word: entry for entry in TABLE}
 WHO_TEXT = {
     Who.RUN: "people with write access",
     Who.OWN_RUN: "people with write access, and whoever started the run",
+    Who.APPROVE: "people with the role maintain",
     Who.ANYONE: "anyone",
 }
 
@@ -105,6 +146,10 @@ def entry_of(command: Command) -> Entry:
             return BY_WORD["run"]
         case Cancel():
             return BY_WORD["cancel"]
+        case Approve():
+            return BY_WORD["approve"]
+        case Revoke():
+            return BY_WORD["revoke"]
         case Help():
             return BY_WORD["help"]
 
@@ -113,12 +158,20 @@ def render(command: Command, *, prefix: str = "/gpurun") -> str:
     """The shortest line that parses to this command."""
     match command:
         case RunJob(job, path):
-            words = [job]
+            words = [job, *_argument(PATH, path)]
         case Cancel(job, path):
-            words = ["cancel", *([job] if job else [])]
+            words = ["cancel", *([job] if job else []), *_argument(PATH, path)]
+        case Approve(sha, most):
+            words = ["approve", f"{SHA}={sha}", *_argument(MAX_COST, "" if most is None else usd_text(most))]
+        case Revoke():
+            words = ["revoke"]
         case Help():
-            return f"{prefix} help"
-    return " ".join([prefix, *words, *([f"{PATH}={path}"] if path else [])])
+            words = ["help"]
+    return " ".join([prefix, *words])
+
+
+def _argument(key: str, value: str) -> list[str]:
+    return [f"{key}={value}"] if value else []
 
 
 def help_text(

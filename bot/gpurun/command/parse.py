@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from gpurun.command.grammar import BY_WORD, PATH, PLANNED, Argument, Entry, render
+from gpurun.command.grammar import BY_WORD, PATH, PLANNED, SHA, USAGE, Argument, Entry, render
 from gpurun.command.lines import INVISIBLE, Line, command_lines
 from gpurun.domain.command import Command, Help, RunJob
 from gpurun.domain.command_words import ARGUMENTS_PLANNED
@@ -17,8 +17,8 @@ MAX_COMMANDS = 5
 """Lines of one comment that count."""
 
 _JOB = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9_-])?")
+_HEX = re.compile(r"[0-9a-fA-F]{7,}")
 _PAIR = re.compile(r"[A-Za-z][A-Za-z_-]*=")
-_KNOWN_ARGUMENTS = f"`{PATH}=<folder>` is."
 _ZERO_WIDTH = re.compile(f"[{INVISIBLE}]")
 _DIRECTION = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
@@ -59,7 +59,7 @@ def suggest(word: str, jobs: Iterable[str]) -> str | None:
     return close[0] if close else None
 
 
-def _parse_line(line: Line, prefix: str) -> Parsed:
+def _parse_line(line: Line, prefix: str) -> Parsed:  # noqa: PLR0911 - guards
     if line.problem:
         return CommandError(f"A line with `{prefix}` was not read: {line.problem}.")
     if _DIRECTION.search(line.rest):
@@ -72,51 +72,75 @@ def _parse_line(line: Line, prefix: str) -> Parsed:
     words = [word for word in every if not _PAIR.match(word)]
     if not every:
         return Help()
-    path = _path_of(pairs)
+    entry = BY_WORD.get(words[0].lower()) if words else None
+    given = _arguments(pairs, (PATH,) if entry is None else entry.keys)
     if not words:
-        return path if isinstance(path, CommandError) else _no_job(prefix)
-    parsed = _parse_words(words[0], words[1:], "" if isinstance(path, CommandError) else path, prefix)
-    if isinstance(parsed, CommandError | Help):
+        return given if isinstance(given, CommandError) else _no_job(prefix)
+    parsed = _parse_words(words[0], words[1:], {} if isinstance(given, CommandError) else given, prefix)
+    if isinstance(parsed, Help):
         return parsed
-    return path if isinstance(path, CommandError) else parsed
+    if isinstance(given, CommandError) and (entry is not None or not isinstance(parsed, CommandError)):
+        return given
+    return parsed
 
 
-def _path_of(pairs: list[str]) -> str | CommandError:
-    """The folder of `path=…`, empty without one. Every `key=value` may stand anywhere in the line."""
-    folder = ""
+Given = Mapping[str, str]
+"""Arguments by key. Each is one that the command has, and stands there once."""
+
+
+def _arguments(pairs: list[str], known: tuple[str, ...]) -> Given | CommandError:
+    """Every `key=value` may stand anywhere in the line. A folder is as `domain.folder` writes it."""
+    given: dict[str, str] = {}
     for pair in pairs:
         key, _, value = pair.partition("=")
-        if key.lower() != PATH:
-            return _unknown_argument(key)
-        if folder:
-            return CommandError(f"`{PATH}=…` stands in the line twice.", hint="Write one line for each folder.")
-        try:
-            folder = typed_folder(value)
-        except ValueError as fault:
-            why, _, hint = str(fault).partition(". ")
-            if value not in ("", ".", "./", "/"):
-                return CommandError(f"{_shown(pair)} {why}.", hint=f"{hint}." if hint else "")
-            return CommandError(f"`{PATH}=` needs a folder.", hint=f"The top needs no `{PATH}=`.")
-    return folder
+        key = key.lower()
+        if key not in known:
+            return _unknown_argument(key, known)
+        if key in given:
+            more = " Write one line for each folder." if key == PATH else ""
+            return CommandError(f"`{key}=…` stands in the line twice.", hint=more.strip())
+        read = _folder(pair, value) if key == PATH else value
+        if isinstance(read, CommandError):
+            return read
+        given[key] = read
+    return given
 
 
-def _unknown_argument(key: str) -> CommandError:
-    close = difflib.get_close_matches(key.lower(), [PATH, *ARGUMENTS_PLANNED], n=1, cutoff=0.6)
-    if close == [PATH]:
-        return CommandError(f"There is no argument {_shown(key + '=…')}. Did you mean `{PATH}=…`?")
-    return CommandError(f"Arguments such as {_shown(key + '=…')} are not in this version.", hint=_KNOWN_ARGUMENTS)
+def _folder(pair: str, value: str) -> str | CommandError:
+    try:
+        return typed_folder(value)
+    except ValueError as fault:
+        why, _, hint = str(fault).partition(". ")
+        if value not in ("", ".", "./", "/"):
+            return CommandError(f"{_shown(pair)} {why}.", hint=f"{hint}." if hint else "")
+        return CommandError(f"`{PATH}=` needs a folder.", hint=f"The top needs no `{PATH}=`.")
 
 
-def _parse_words(word: str, rest: list[str], path: str, prefix: str) -> Parsed:
+def _unknown_argument(key: str, known: tuple[str, ...]) -> CommandError:
+    close = difflib.get_close_matches(key.lower(), [*known, *ARGUMENTS_PLANNED], n=1, cutoff=0.6)
+    if close and close[0] in known:
+        return CommandError(f"There is no argument {_shown(key + '=…')}. Did you mean `{close[0]}=…`?")
+    if not known:
+        return CommandError(f"This command has no arguments such as {_shown(key + '=…')}.")
+    listed = " and ".join(f"`{USAGE[one].strip('[]')}`" for one in known)
+    if key in USAGE:
+        return CommandError(f"{_shown(key + '=…')} is no argument of this command.", hint=f"It knows {listed}.")
+    return CommandError(
+        f"Arguments such as {_shown(key + '=…')} are not in this version.",
+        hint=f"{listed} {'is' if len(known) == 1 else 'are'}.",
+    )
+
+
+def _parse_words(word: str, rest: list[str], given: Given, prefix: str) -> Parsed:
     entry = BY_WORD.get(word.lower())
     if entry is not None:
-        return _with_argument(entry, rest, path, prefix)
+        return _with_argument(entry, rest, given, prefix)
     if word.lower() in PLANNED:
         return CommandError(f"`{prefix} {word.lower()}` is not in this version.", hint=_try_help(prefix))
     meant = suggest(word, ()) if rest else None
     if meant is not None:
         return CommandError(f"{_shown(word)} is no command. Did you mean `{prefix} {meant}`?", hint=_try_help(prefix))
-    return _bad_job(word, prefix) or _unexpected(rest, prefix) or RunJob(word, path)
+    return _bad_job(word, prefix) or _unexpected(rest, prefix) or RunJob(word, given.get(PATH, ""))
 
 
 def _words(rest: str) -> list[str]:
@@ -128,14 +152,29 @@ def _words(rest: str) -> list[str]:
     return text.rstrip(ENDS_A_SENTENCE).split()
 
 
-def _with_argument(entry: Entry, rest: list[str], path: str, prefix: str) -> Parsed:
+def _with_argument(entry: Entry, rest: list[str], given: Given, prefix: str) -> Parsed:
     if entry.argument is Argument.NONE:
-        # somebody who asks for help gets help, whatever stands behind the word
-        return entry.make(None, "")
+        if entry.short:  # somebody who asks for help gets help, whatever stands behind the word
+            return entry.make(None, {})
+        if rest and SHA in entry.keys and _HEX.fullmatch(rest[0]):
+            return CommandError(f"Write `{SHA}=` before the commit.")
+        return _unexpected(rest, prefix) or _made(entry, None, given, prefix)
     if not rest:
-        return entry.make(None, path) if entry.argument is Argument.OPTIONAL_JOB else _no_job(prefix, entry.word)
+        return (
+            _made(entry, None, given, prefix)
+            if entry.argument is Argument.OPTIONAL_JOB
+            else _no_job(prefix, entry.word)
+        )
     job, *more = rest
-    return _bad_job(job, prefix) or _unexpected(more, prefix) or entry.make(job, path)
+    return _bad_job(job, prefix) or _unexpected(more, prefix) or _made(entry, job, given, prefix)
+
+
+def _made(entry: Entry, job: str | None, given: Given, prefix: str) -> Parsed:
+    try:
+        return entry.make(job, given)
+    except ValueError as fault:
+        why, _, hint = str(fault).partition(". ")
+        return CommandError(f"`{prefix} {entry.word}`: {why}.", hint=f"{hint}." if hint else "")
 
 
 def _no_job(prefix: str, word: str = "run") -> CommandError:
@@ -173,7 +212,7 @@ def _unexpected(words: list[str], prefix: str) -> CommandError | None:
         )
     key, is_argument, _ = word.partition("=")
     if is_argument:
-        return _unknown_argument(key)
+        return _unknown_argument(key, (PATH,))
     if word.startswith("-"):
         return CommandError(f"Options such as {_shown(word)} are not in this version.")
     return CommandError(f"{_shown(word)} is not understood here.", hint="Write other text on another line.")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpurun.domain.ids import CommitSha
+
 
 @dataclass(frozen=True, slots=True)
 class RunJob:
@@ -24,8 +26,22 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
+class Approve:
+    """`/gpurun approve sha=<40 hex>`, with `max-cost=<usd>` or without."""
+
+    sha: CommitSha
+    max_usd_micro: int | None = None
+    """What a run may cost, in micro-USD; None: whatever it costs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke:
+    """`/gpurun revoke`: the approval of the pull request ends, and what runs under it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Help:
     """`/gpurun` or `/gpurun help`."""
 
 
-Command = RunJob | Cancel | Help
+Command = RunJob | Cancel | Approve | Revoke | Help

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-WORDS_NOW = ("run", "cancel", "help")
+WORDS_NOW = ("run", "cancel", "approve", "revoke", "help")
 """Words that this version acts on. `command.grammar` gives them their arguments, rights and help."""
 
 WORDS_PLANNED = (
     "list",
     "estimate",
-    "approve",
-    "revoke",
     "retry",
     "status",
     "logs",
@@ -24,7 +22,7 @@ WORDS_PLANNED = (
 )
 """Words that are answered with "not in this version"."""
 
-ARGUMENTS_PLANNED = ("gpu", "provider", "spot", "repeat", "sha", "max-cost", "reason")
+ARGUMENTS_PLANNED = ("gpu", "provider", "spot", "repeat", "reason")
 """Keys of `key=value` that are answered with "not in this version"."""
 
 RESERVED_WORDS = frozenset(WORDS_NOW + WORDS_PLANNED)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpurun.domain.config_values import (
     ARTIFACT,
     ATTEMPTS,
+    BOT_LOGIN,
     BUILD_ARG,
     CHECKOUT_PATH,
     CPUS,
@@ -28,12 +29,15 @@ from gpurun.domain.config_values import (
     IMAGE,
     KIND_NAME,
     LEAST_SIZE,
+    LOGIN,
     MODEL_ID,
     MODEL_REVISION,
     NAME,
     NAME_IN_LIST,
     PROVIDER_ID,
     REGISTRY_SERVER,
+    RIGHT,
+    ROLE,
     SECRET_NAME,
     SETUP_INPUT,
     SHELL,
@@ -49,6 +53,7 @@ from gpurun.domain.config_values import (
 from gpurun.domain.ids import HubRef, ImageRef, ImageTag, JobName, Revision
 from gpurun.domain.part import Many, Named, Part, key
 from gpurun.domain.quantity import GpuNeed
+from gpurun.domain.right import Right, Role
 
 if TYPE_CHECKING:
     from gpurun.domain.forge import Extra
@@ -62,7 +67,7 @@ MAIN = HubRef("main")
 """The branch of the hub that is meant when none is written."""
 
 PLANNED_KEYS: Mapping[str, frozenset[str]] = {
-    "file": frozenset({"permissions", "budgets", "notifications"}),
+    "file": frozenset({"budgets", "notifications"}),
     "job": frozenset(
         {
             *("paths", "skip_if_only_changed", "checkpoint", "matrix", "assert"),
@@ -75,7 +80,9 @@ PLANNED_KEYS: Mapping[str, frozenset[str]] = {
     "model": frozenset(),
     "resources": frozenset(),
     "checkout": frozenset(),
-    "policy": frozenset({"bots", "network", "untrusted"}),
+    "permissions": frozenset({"fork_prs", "debug_hold"}),
+    "policy": frozenset({"network"}),
+    "untrusted": frozenset(),
     "max": frozenset({"price", "cost"}),
 }
 """Keys of the planned schema that this version does not act on, by the place where they stand."""
@@ -295,6 +302,17 @@ class SecretRule(Part, place="secret"):
     """Required. Names of jobs."""
 
 
+class UntrustedKeys(Part, place="untrusted"):
+    """What code may have that runs because somebody approved it: that of forks, and of authors who may not push."""
+
+    providers: tuple[str, ...] | None = key(Many(PROVIDER_ID, at_most=10), default=None, examples=["[docker]"])
+    """Where it may run, within `policy: {providers: …}`. Without it: wherever other code may. The bot's own Docker
+    Engine also needs `GPURUN_ALLOW_UNTRUSTED_LOCAL` on the server."""
+    gated_models: bool | None = key(FLAG, default=None, examples=["true", "false"])
+    """`true`: gated models and data sets of the hub, too, with the bot's token. Private ones never. Without it: what
+    everybody may download."""
+
+
 class PolicyKeys(Part, place="policy"):
     """What jobs may ask for. It is read from the default branch; in a pull request's copy it changes nothing."""
 
@@ -309,6 +327,25 @@ class PolicyKeys(Part, place="policy"):
     repository may use all of its secrets."""
     max: MaxKeys = key(MaxKeys, default=MaxKeys())
     """The most that a job may ask for."""
+    bots: tuple[str, ...] = key(Many(BOT_LOGIN, at_most=100), default=(), examples=['["renovate[bot]"]'])
+    """Bots whose branches of this repository count as those of people who may push. Their comments are no commands."""
+    untrusted: UntrustedKeys = key(UntrustedKeys, default=UntrustedKeys())
+    """What code may have that somebody had to approve."""
+
+
+class PermissionKeys(Part, place="permissions"):
+    """Who may do what. It is read from the default branch; in a pull request's copy it changes nothing."""
+
+    run: Role | None = key(ROLE, default=None, examples=["write", "maintain"])
+    """The least role for starting and cancelling runs. Without it: `write`."""
+    approve: Role | None = key(ROLE, default=None, examples=["write", "maintain"])
+    """The least role for approving code of forks and of authors who may not push. Without it: `maintain`."""
+    admin: Role | None = key(ROLE, default=None, examples=["admin"])
+    """The least role for what concerns the whole repository. Without it: `admin`."""
+    users: Mapping[str, Right] = key(
+        Named(LOGIN, RIGHT), default=MappingProxyType({}), examples=["{alice: run, bob: approve}"]
+    )
+    """People who may do something whatever their role. `approve` holds `run`, and `admin` both."""
 
 
 class File(Part, place="file"):
@@ -318,6 +355,8 @@ class File(Part, place="file"):
     """Required. The version of this schema, `1`."""
     policy: PolicyKeys = key(PolicyKeys, default=PolicyKeys())
     """What jobs may ask for. Read from the default branch only."""
+    permissions: PermissionKeys = key(PermissionKeys, default=PermissionKeys())
+    """Who may do what. Read from the default branch only."""
     defaults: JobKeys = key(JobKeys, default=JobKeys())
     """Keys for every job. A job's own key wins; `env`, `resources`, `limits`, `retry`, `trigger` and `checkout` are
     merged key by key."""
@@ -418,4 +457,5 @@ class Config(Part):
 
     version: int
     policy: PolicyKeys
+    permissions: PermissionKeys
     jobs: Mapping[JobName, Job]

@@ -16,6 +16,7 @@ from gpurun.domain.errors import PinNotFound
 from gpurun.domain.ids import HubRef, ImageRef, ImageTag, JobName, Revision
 from gpurun.domain.part import Value
 from gpurun.domain.quantity import duration_s, gpu_need, least_cpus, least_size_mib, quoted, size_mib
+from gpurun.domain.right import Right, Role
 
 MAX_ENV_VALUE_BYTES = 64 * 1024
 MAX_GLOB_CHARS = 200
@@ -32,6 +33,8 @@ MODEL_ID_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0
 _COMMIT = r"[0-9A-Fa-f]{7,40}"
 """An id of the hub, or the start of one: only the hub knows whether it is enough of it, so `.gpurun.lock` pins it."""
 _ENV_NAME = r"[A-Za-z_][A-Za-z0-9_]{0,255}"
+_LOGIN = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,98}[A-Za-z0-9])?"
+_BOT = rf"{_LOGIN}\[bot\]"
 
 
 _OTHER_VERSION = "this version of gpurun reads `version: 1`"
@@ -202,6 +205,32 @@ def _provider(text: str) -> str:
     return text
 
 
+def _login(text: str) -> str:
+    if not re.fullmatch(_LOGIN, text):
+        raise ValueError(f"{quoted(text)} is no login at GitHub. Write it as in the person's address, without '@'")
+    return text.lower()
+
+
+def _bot(text: str) -> str:
+    if not re.fullmatch(_BOT, text):
+        raise ValueError(f"{quoted(text)} is no login of a bot. Write one such as renovate[bot]")
+    return text.lower()
+
+
+def _role(text: str) -> Role:
+    try:
+        return Role(text)
+    except ValueError:
+        raise ValueError(f"{quoted(text)} is no role here. Write write, maintain or admin") from None
+
+
+def _right(text: str) -> Right:
+    try:
+        return Right(text)
+    except ValueError:
+        raise ValueError(f"{quoted(text)} is no right. Write run, approve or admin") from None
+
+
 def _kind(text: str) -> str:
     if text not in KIND_NAMES:
         raise ValueError(f"{quoted(text)} is no kind of job. Write {', '.join(KIND_NAMES[:-1])} or {KIND_NAMES[-1]}")
@@ -299,6 +328,10 @@ WORKDIR = Value(_workdir, _any_text(pattern=r"^(?![/~])[^\\]+$"))
 GLOB = Value(_glob, _any_text(maxLength=MAX_GLOB_CHARS, pattern=r"^\S+$"))
 FILES_PATTERN = Value(_files_pattern, _any_text(maxLength=MAX_GLOB_CHARS, pattern=r"^[^/].*$"))
 PROVIDER_ID = Value(_provider, {"enum": list(PROVIDERS), "type": "string"})
+LOGIN = Value(_login, {"pattern": f"^{_LOGIN}$", "type": "string"})
+BOT_LOGIN = Value(_bot, {"pattern": f"^{_BOT}$", "type": "string"})
+ROLE = Value(_role, {"enum": [str(role) for role in Role], "type": "string"})
+RIGHT = Value(_right, {"enum": [str(right) for right in Right], "type": "string"})
 KIND_NAME = Value(_kind, {"enum": list(KIND_NAMES), "type": "string"})
 FLAG = Value(_flag, {"anyOf": [{"type": "boolean"}, {"enum": ["true", "false"], "type": "string"}]})
 ATTEMPTS = Value(_attempts, _number_or_text("integer", "^0{0,2}[1-5]$", maximum=MAX_RETRY_ATTEMPTS, minimum=1))

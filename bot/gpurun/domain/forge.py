@@ -38,6 +38,7 @@ class PullRequest:
     title: str
     default_branch: BranchName
     """Of the repository that it goes to."""
+    author_is_bot: bool = False
     mergeable: bool | None = None
     """None: the forge is still finding out."""
     merge_sha: CommitSha | None = None

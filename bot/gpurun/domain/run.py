@@ -3,7 +3,7 @@
 Three kinds of columns, and who writes them:
 - engine-owned (state, due_at, timers): only `flow.engine`, guarded by the lease;
 - facts (set once or append-only): anybody who saw them, never lease-guarded;
-- intents (cancel, supersede, approval, paused): anybody who may, together with `due_at = now`.
+- intents (cancel, supersede, paused): anybody who may, together with `due_at = now`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,15 @@ class RunState(StrEnum):
     QUEUED = "queued"
     ACTIVE = "active"
     ENDED = "ended"
+
+
+class Untrusted(StrEnum):
+    """Why nobody of the repository answers for the code of a run. None is renamed while rows can hold it."""
+
+    FORK = "fork"
+    """It comes from another repository."""
+    AUTHOR = "author"
+    """The author of the pull request may not push to this one."""
 
 
 class AttemptState(StrEnum):
@@ -121,6 +130,34 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Quote:
+    """What a run would cost where it would run first."""
+
+    label: str
+    """Of the offer."""
+    usd_per_hour_micro: int
+    longest_s: int
+    """Until the hard deadline of one attempt."""
+    declared: bool
+    """The operator's own price, and no provider's bill."""
+
+    @property
+    def worst_usd_micro(self) -> int:
+        """Of one attempt that runs until its hard deadline; rounded up."""
+        return -(-self.usd_per_hour_micro * self.longest_s // 3600)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseFiles:
+    """What the base branch says of the job at the moment at which somebody is asked to approve another word."""
+
+    config_text: str | None
+    """Its `.gpurun.yml` in the run's folder; None when there is none, or none that can be read."""
+    lock: Lock = field(default_factory=Lock)
+    """What its `.gpurun.lock` holds for the job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pins:
     """What planning has found out so far; one more with each step."""
 
@@ -154,6 +191,8 @@ class Pins:
     """Of the commits behind the run's; None before the history was fetched."""
     setup_inputs: tuple[SetupInput, ...] | None = None
     """What the job's `setup_inputs` mean in the commit; None before that was asked."""
+    base: BaseFiles | None = None
+    """None before it was read, and for a run that nobody has to approve."""
     starter: str = ""
     """A `.gpurun.yml` to begin with, for a commit that has none. Made of foreign text."""
     notes: tuple[str, ...] = ()
@@ -171,6 +210,10 @@ class Run:
     job: JobName
     sha: CommitSha
     base_sha: CommitSha | None = None
+    base_ref: str = ""
+    """The branch that the pull request goes to; empty without one."""
+    untrusted: Untrusted | None = None
+    """Decided when it was asked for, from what the forge said then."""
     who: str
     why: str
     """`comment`, `cli`."""
@@ -209,6 +252,10 @@ class Run:
     notes: tuple[str, ...] = ()
     """What people should know and nothing is wrong with."""
     max_attempts: int = 2
+    quote: Quote | None = None
+    """For a run that somebody has to approve; None when no offer was known."""
+    approval: str = ""
+    """The id of the approval under which it goes on; empty before there was one, and for trusted code."""
     ended_at: datetime | None = None
 
     # intents
@@ -216,7 +263,6 @@ class Run:
     cancel_by: str = ""
     superseded_by: str = ""
     paused: bool = False
-    approval: str = ""
 
 
 def source_commit(run: Run) -> CommitSha:

@@ -103,6 +103,18 @@ def begun_command(text: str) -> str:
     return found[0] if found is not None else text[-1:]
 
 
+def laid_open(text: str) -> str:
+    """One line in which everything is seen: what `clean` would drop stands there by its number.
+
+    For people who must see what a text really holds before they allow it.
+    """
+    return _DROPPED_ANY.sub(_named, text).replace("\r", "\\r").replace("\t", "    ")
+
+
+def _named(found: re.Match[str]) -> str:
+    return "".join(f"\\u{ord(char):04x}" for char in found.group())
+
+
 def _folded(line: str) -> str:
     """What a terminal shows of a line that a progress bar has drawn many times."""
     return next((part for part in reversed(line.split("\r")) if part), "")

@@ -114,17 +114,27 @@ async def fetch_lfs(services: EngineServices, run: Run, link: Gitlink | None) ->
 async def _source_of(services: EngineServices, run: Run, link: Gitlink) -> GitSource:
     return await edges.call(
         failpoints.RUN_SUBMODULE_SOURCE,
-        lambda: services.forge.submodule_source(run.repo, link, reader=run.who),
+        lambda: services.forge.submodule_source(run.repo, link, reader=reader_of(run)),
         timeout_s=CALL_TIMEOUT_S,
     )
+
+
+def reader_of(run: Run) -> str:
+    """Whose right counts for what is not the repository's own; empty for code that gets only what everybody may read.
+
+    Who asks for a run of somebody else's code must not lend it what they may read.
+    """
+    return run.who if run.untrusted is None else ""
 
 
 async def make_starter(services: EngineServices, run: Run) -> str:
     """Made for the tree of the run's commit; a general one when nobody can look at it, or a secret may be in it.
 
-    A help and no more: nothing is tried again for it. Runs exist only for commits of the repository itself, so this
-    text was written by people who may write there.
+    A help and no more: nothing is tried again for it. Nothing of it is taken from code that somebody would have to
+    approve.
     """
+    if run.untrusted is not None:
+        return short_starter(RepoFacts(), run.job)
     try:
         with anyio.fail_after(STARTER_LIMIT_S):
             await fetch_commit(services, run, skip=tuple(Extra))

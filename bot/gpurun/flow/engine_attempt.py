@@ -22,7 +22,7 @@ from gpurun.domain.errors import (
     Transient,
 )
 from gpurun.domain.manifest import manifest_digest
-from gpurun.domain.offer import Launch, Preparation, Uplink
+from gpurun.domain.offer import Isolation, Launch, Preparation, Uplink
 from gpurun.domain.plan import Plan
 from gpurun.domain.run import Attempt, AttemptState, AuditEntry, Run, RunState, Stray, StrayState
 from gpurun.domain.stream import StreamName
@@ -58,6 +58,7 @@ from gpurun.run.decide_attempt import (
     decide_attempt,
 )
 from gpurun.run.tokens import claim_token
+from gpurun.run.trust import while_approved
 from gpurun.telemetry.last_log import LastLog, log_to_append, metrics_to_append, read_last_log
 from gpurun.telemetry.told import result_of
 
@@ -145,6 +146,8 @@ class AttemptSteps:
         if attempt is None or run is None:
             raise Bug(f"The attempt {attempt_id} or its run vanished.")
         account, now = tx.account(attempt.offer.provider), tx.now()
+        if run.untrusted is not None and run.pr is not None:
+            run = while_approved(run, tx.hold_approval(run.repo, run.pr), now)
         self._receiver_up_at = self._receiver_up_at or now
         return attempt, run, AttemptFacts(account=account, receiver_up_at=self._receiver_up_at), now
 
@@ -276,7 +279,7 @@ class AttemptSteps:
         """Image and weights, as far as they are. A job whose image is refused downloads nothing."""
         if run.plan is None:
             raise Bug(f"The run {run.id} has an attempt and no plan.")
-        launch = await self._launch(attempt, run.plan)
+        launch = await self._launch(attempt, run, run.plan)
         try:
             login = await login_of(
                 run,
@@ -302,7 +305,7 @@ class AttemptSteps:
         launch = await with_layer(self._s, attempt, run, run.plan, came.launch) if both.ready else came.launch
         return Prepared(launch, both, came.times)
 
-    async def _launch(self, attempt: Attempt, plan: Plan) -> Launch:
+    async def _launch(self, attempt: Attempt, run: Run, plan: Plan) -> Launch:
         uplink = await edges.call(
             failpoints.ATTEMPT_UPLINK_OPEN,
             lambda: self._s.uplinks.open(attempt.id, attempt.offer.provider),
@@ -329,6 +332,7 @@ class AttemptSteps:
                 "GPURUN_AGENT": AGENT_IN_INSTANCE,
                 "GPURUN_UPLINK": _address(uplink),
             },
+            isolation=Isolation.STANDARD if run.untrusted is None else Isolation.UNTRUSTED,
         )
 
     async def _prepare(self, attempt: Attempt, launch: Launch) -> Preparation | Rejected:

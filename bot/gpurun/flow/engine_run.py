@@ -18,16 +18,18 @@ from gpurun.domain.errors import (
 )
 from gpurun.domain.offer import Offer
 from gpurun.domain.plan import Resources
-from gpurun.domain.run import Attempt, ProviderAccount, Run, RunState
+from gpurun.domain.run import Attempt, Pins, ProviderAccount, Quote, Run, RunState
 from gpurun.flow import edges, failpoints
 from gpurun.flow.commit import make_starter
 from gpurun.flow.planning import (
     Change,
     Resolver,
     allowed,
+    is_waiting_for_a_word,
     job_of,
     pinned_change,
-    policy,
+    places_of,
+    plan_of,
     raise_refusal,
     refusal,
     usable,
@@ -36,7 +38,6 @@ from gpurun.flow.planning import (
 from gpurun.flow.services import CALL_TIMEOUT_S, MOVES, EngineServices, engine_audit
 from gpurun.flow.worker import go_on
 from gpurun.plan.lines import resources_line
-from gpurun.plan.policy import providers_of
 from gpurun.ports.provider import Prepares, Provider, SaysWhyNot
 from gpurun.ports.store import Kind, Lease, Tx
 from gpurun.run.decide_attempt import may_create
@@ -49,11 +50,13 @@ from gpurun.run.decide_run import (
     SaveRun,
     decide_run,
     enter,
+    quote_of,
 )
 from gpurun.run.names import attempt_name
 from gpurun.run.timers import DEADLINE_SPARE, PREPARE_LIMIT, WATCH_RUN
 from gpurun.run.tokens import claim_token, token_sha256
 from gpurun.run.trust import NO_SECRETS, may_hold_secrets
+from gpurun.telemetry.meter import attempt_cost
 
 ASK_FOR_LESS = "Ask for less under `resources` in `.gpurun.yml`, or have gpurun run on a machine that has it."
 
@@ -125,11 +128,12 @@ class RunSteps:
         for _ in range(MOVES):
             run, attempts, now = _rows(tx, lease.id)
             facts = self._plain_facts(now) if offered is None else offered(tx)
+            facts = _with_approval(tx, run, attempts, facts, now)
             decision = decide_run(run, attempts, facts, now)
             if isinstance(decision, Choose) and offered is not None:
                 # the row lock that this takes makes choosers of one provider count one after the other
                 self._watch_soon(tx, decision.offer.provider)
-                decision = decide_run(run, attempts, offered(tx), now)
+                decision = decide_run(run, attempts, _with_approval(tx, run, attempts, offered(tx), now), now)
             match decision:
                 case SaveRun(row):
                     _save(tx, run, row, lease)
@@ -160,14 +164,15 @@ class RunSteps:
         pins = run.pins
         errors: tuple[Exception, ...] = ()
         try:
-            job = allowed(run)
+            job = allowed(self._s, run)
             await self._require_secrets(run, job)
             pins, errors = await self._resolve(run, job)
             raise_refusal(errors)
             wait_longest(errors)
             if errors and pins == run.pins:
                 raise errors[0]
-            change = pinned_change(run, job, pins)
+            quote = await self._quote(run, job, pins) if is_waiting_for_a_word(run, job, pins) else None
+            change = pinned_change(run, job, pins, quote)
         except (UserError, Refused) as error:
             if run.config_text is None:
                 pins = replace(pins, starter=await make_starter(self._s, run))
@@ -202,10 +207,16 @@ class RunSteps:
     async def _choose_offer(self, run: Run, lease: Lease) -> Lease | None:
         if run.plan is None:
             raise Bug(f"The run {run.id} is queued without a plan.")
-        only = providers_of(job_of(run), policy(run))
+        only = places_of(self._s, run, job_of(run))
         offered = await self._offers(run.plan.resources, only, not_on=run.pins.not_on)
         line = resources_line(run.config_text, run.job) if offered.too_much else 0
         return await self._settle(lease, lambda tx: replace(self._facts(tx, offered), resources_line=line))
+
+    async def _quote(self, run: Run, job: Job, pins: Pins) -> Quote | None:
+        """What people are asked to allow. None while nobody offers anything."""
+        offered = await self._offers(job.needs(), places_of(self._s, run, job), not_on=pins.not_on)
+        planned = replace(run, plan=plan_of(run, job, pins))
+        return quote_of(planned, offered.offers[0]) if offered.offers else None
 
     async def _offers(self, need: Resources, only: tuple[str, ...] | None, *, not_on: Collection[str]) -> _Offered:
         """Over all providers, or those that the job names, in its order. Nothing is ever offered when each says so."""
@@ -312,6 +323,15 @@ def _rows(tx: Tx, run_id: str) -> tuple[Run, tuple[Attempt, ...], datetime]:
     return run, tx.attempts(run_id), tx.now()
 
 
+def _with_approval(tx: Tx, run: Run, attempts: tuple[Attempt, ...], facts: RunFacts, now: datetime) -> RunFacts:
+    """What a run of code that is not the repository's own goes by."""
+    if run.pr is None or (run.untrusted is None and run.state is not RunState.WAITING_APPROVAL):
+        return facts
+    costs = (attempt_cost(attempt, now) for attempt in attempts)
+    spent = sum(cost.usd_micro for cost in costs if cost is not None)
+    return replace(facts, approval=tx.hold_approval(run.repo, run.pr), spent_usd_micro=spent)
+
+
 def _save(tx: Tx, before: Run, row: Run, lease: Lease) -> None:
     if not _give_back(tx, before, row, lease):
         return
@@ -326,6 +346,7 @@ def _save(tx: Tx, before: Run, row: Run, lease: Lease) -> None:
                 verdict=row.verdict,
                 reason=row.reason,
                 plan=row.plan_digest,
+                approval=row.approval,
             )
         )
     if row.state is RunState.ENDED:
@@ -342,4 +363,4 @@ def _give_back(tx: Tx, before: Run, row: Run, lease: Lease) -> bool:
 
 def _shown(run: Run) -> tuple[object, ...]:
     """Engine-owned columns that comment and check tell before the end."""
-    return run.state, run.detail, run.pins, run.last_error
+    return run.state, run.detail, run.pins, run.last_error, run.quote

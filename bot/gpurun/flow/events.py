@@ -6,6 +6,7 @@ do not know.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -55,12 +56,52 @@ class CommentCreated(msgspec.Struct):
         return self.comment.user is None or self.comment.user.type == "Bot"
 
 
+class _Head(msgspec.Struct):
+    sha: str
+
+
+class _Pull(msgspec.Struct):
+    number: int
+    head: _Head
+    updated_at: datetime
+
+
+class _Changes(msgspec.Struct):
+    base: dict[str, Any] | None = None
+
+
+class PullChanged(msgspec.Struct):
+    """`pull_request` of any action."""
+
+    action: str
+    pull_request: _Pull
+    repository: _Repository
+    installation: _Installation | None = None
+    changes: _Changes | None = None
+    """What an edit changed."""
+    sender: _User | None = None
+
+    @property
+    def other_base(self) -> bool:
+        """It goes to another branch than before."""
+        return self.action == "edited" and self.changes is not None and self.changes.base is not None
+
+
 _decoder = msgspec.json.Decoder(CommentCreated)
+_pull_decoder = msgspec.json.Decoder(PullChanged)
 
 
 def comment_created(body: bytes) -> CommentCreated | None:
     """None when the body is not of that shape."""
     try:
         return _decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def pull_changed(body: bytes) -> PullChanged | None:
+    """None when the body is not of that shape."""
+    try:
+        return _pull_decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from string import whitespace
 
+from gpurun.domain.approval import Approval
 from gpurun.domain.errors import Bug
-from gpurun.domain.run import Attempt, Run
+from gpurun.domain.run import Attempt, Run, RunState
 from gpurun.domain.stream import StreamName
+from gpurun.flow.asking import request_of
 from gpurun.ports.store import Tx
 from gpurun.report.facts import LOG_TAIL_BYTES, RunFacts
 from gpurun.telemetry.meter import attempt_cost
@@ -51,10 +53,18 @@ def gather(tx: Tx, run_id: str, links: Links) -> RunFacts:
         summary=summarise(_metrics(tx, last)) if last else None,
         costs=tuple(cost for cost in costs if cost is not None),
         artifacts=tx.artifacts(last.id) if last else (),
+        request=request_of(run) if run.state is RunState.WAITING_APPROVAL else None,
+        approval=_approval(tx, run),
         run_url=run_page(run, links.public_url),
         forge_url=links.forge_url,
         hub_url=links.hub_url,
     )
+
+
+def _approval(tx: Tx, run: Run) -> Approval | None:
+    if not run.approval or run.pr is None:
+        return None
+    return next((one for one in tx.approvals(run.repo, run.pr) if one.id == run.approval), None)
 
 
 def run_page(run: Run, public_url: str) -> str:

@@ -19,8 +19,9 @@ from gpurun.domain.errors import ForgeLimited, ForgeRefused, ForgeSuspended, For
 from gpurun.domain.pace import DEFAULT, SLOT_KEEPS, Budget, have_read, may_read
 from gpurun.domain.publication import PublicationKind
 from gpurun.domain.run import AuditEntry
-from gpurun.flow import edges, failpoints
+from gpurun.flow import approvals, edges, failpoints
 from gpurun.flow.comments import Asked, NotForUs, addressed, forged, outdated, understand
+from gpurun.flow.events import pull_changed
 from gpurun.flow.limits import PAUSE_MAX, limited, suspended
 from gpurun.flow.look import Look, Memory, Seen
 from gpurun.flow.obey import Obey, entry, publish, subject, told
@@ -35,8 +36,8 @@ UNAUTHORIZED = 401
 GONE = frozenset({404, 410, 451})
 """Statuses of what a person or GitHub removed."""
 
-READS_OF_A_COMMENT = 8
-"""Comment, pull request, rights, the end of the default branch, and two files in two steps each."""
+READS_OF_A_COMMENT = 9
+"""Comment, pull request, rights of two people, the end of the default branch, and two files in two steps each."""
 WAITS = timedelta(days=1)
 """A command that could not be looked at for so long (the App is suspended) is answered instead of carried out."""
 TOLD_EVERY = timedelta(hours=1)
@@ -63,6 +64,8 @@ class Intake:
             await self._poison(lease, row.delivery)
         elif row.delivery.event == "installation":
             await self._installation(lease, row.delivery)
+        elif row.delivery.event == "pull_request":
+            await self._pull(lease, row.delivery)
         else:
             # in a thread: anybody may write a comment, and its Markdown may take long
             asked = await anyio.to_thread.run_sync(understand, row.delivery)
@@ -160,11 +163,26 @@ class Intake:
 
         await edges.commit(self.store, failpoints.INTAKE_RESUME, apply)
 
+    async def _pull(self, lease: Lease, delivery: Delivery) -> None:
+        """A push, a close and the like. It can only end something, so nobody is asked whether it is true."""
+        event = pull_changed(delivery.body)
+        turn = None if event is None else approvals.turn_of(event)
+        if turn is None:
+            await self._settle(lease, InboxState.IGNORED, f"{delivery.event}.{delivery.action} starts nothing")
+            return
+
+        def apply(tx: Tx) -> None:
+            if tx.settle_inbox(lease, InboxState.DONE, delivery.action):
+                approvals.take(tx, turn)
+
+        await edges.commit(self.store, failpoints.INTAKE_PULL, apply)
+
     def _apply(self, tx: Tx, lease: Lease, asked: Asked, seen: Seen) -> None:
         """The one transaction."""
         if not tx.settle_inbox(lease, InboxState.DONE, ""):
             return
         self._pay(tx, asked)
+        approvals.take(tx, approvals.head_of(asked.repo, seen.pull_request))
         obey = Obey(self.chance, asked, seen)
         said: list[str] = []
         for index, parsed in enumerate(asked.parsed):
@@ -178,9 +196,7 @@ class Intake:
 
     def _may_be_told(self, tx: Tx, asked: Asked, seen: Seen) -> bool:
         """Anybody may comment, and each answer in words is one write less for everybody else."""
-        return seen.permission.push or tx.tell_refusal(
-            asked.repo.installation_id, seen.comment.author, every=TOLD_EVERY
-        )
+        return bool(seen.rights) or tx.tell_refusal(asked.repo.installation_id, seen.comment.author, every=TOLD_EVERY)
 
     async def _refused(self, lease: Lease, asked: Asked, refused: ForgeRefused) -> None:
         """A person waits for a word, unless what they wrote on is gone. Missing permissions are the usual case."""

@@ -12,15 +12,20 @@ from dataclasses import dataclass, field, replace
 
 import anyio.to_thread
 
-from gpurun.domain.command import Help, RunJob
+from gpurun.command.allow import rights_of
+from gpurun.domain.command import Approve, Help, RunJob
+from gpurun.domain.config import PermissionKeys
 from gpurun.domain.delivery import Delivery
-from gpurun.domain.errors import ConfigError, ForgeRefused, UserError
+from gpurun.domain.errors import CommandError, ConfigError, ForgeRefused, NotByPolicy, UserError
 from gpurun.domain.folder import MAX_DEPTH, config_path, typed_folder
 from gpurun.domain.forge import Comment, Permission, PullRequest, RepoFile, RepoRef
+from gpurun.domain.right import Right
+from gpurun.domain.run import Untrusted
 from gpurun.flow import edges, failpoints
 from gpurun.flow.comments import Asked, forged, outdated
-from gpurun.plan.load import job_names, load
+from gpurun.plan.load import job_names, load, permissions_of, policy_of
 from gpurun.ports.forge import Forge
+from gpurun.run.trust import untrusted_because
 
 CONFIG_MAX_BYTES = 64 * 1024
 CALL_TIMEOUT_S = 30.0
@@ -74,9 +79,18 @@ class Seen:
     policy_text: str | None = None
     """The file at the top of the default branch."""
     policy_error: UserError | None = None
-    """It could not even be fetched (too large), so nobody knows what is allowed."""
+    """It could not even be fetched (too large), or its `permissions` have a fault: nobody knows what is allowed."""
+    permissions: PermissionKeys = field(default_factory=PermissionKeys)
+    """Of that file; where it has none, or none that can be read, those that hold without it."""
+    untrusted: Untrusted | None = Untrusted.AUTHOR
+    """Why nobody of the repository answers for the code. Only asked for who may do something with it."""
     more_reads: int = 0
     """Requests beyond those that every comment takes."""
+
+    @property
+    def rights(self) -> frozenset[Right]:
+        """Of the commenter, now."""
+        return rights_of(self.comment.author, self.permission, self.permissions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,18 +145,41 @@ class Look:
 
     async def _files(self, asked: Asked, seen: Seen) -> Seen:
         repo, pull_request = asked.repo, seen.pull_request
-        runs = may_run(asked, seen)
+        seen = await self._rules(asked, seen)
+        runs = may_run(seen)
         folders = wanted_folders(asked, runs=runs)
         files = {folder: await self._config(repo, pull_request, folder) for folder in folders}
-        policy_text, policy_error = (
-            await self._policy(repo, pull_request) if runs and wants_run(asked) else (None, None)
-        )
         deeper = sum(_depth(folder) for folder in folders) + 2 * max(0, len(folders) - 1)
-        seen = replace(seen, files=files, policy_text=policy_text, policy_error=policy_error, more_reads=deeper)
+        seen = replace(seen, files=files, more_reads=deeper)
         if not (runs and must_search(asked, seen)):
             return seen
         search = await self._search(repo, pull_request)
         return replace(seen, search=search, more_reads=deeper + search.reads)
+
+    async def _rules(self, asked: Asked, seen: Seen) -> Seen:
+        """What the default branch says of who may do what, and whose code it is."""
+        if all(isinstance(parsed, Help | CommandError) for parsed in asked.parsed):
+            return seen
+        text, error = await self._policy(asked.repo, seen.pull_request)
+        permissions, fault = await anyio.to_thread.run_sync(_permissions, text)
+        seen = replace(seen, policy_text=text, policy_error=error or fault, permissions=permissions)
+        if not (seen.rights and any(isinstance(parsed, RunJob | Approve) for parsed in asked.parsed)):
+            return seen
+        return replace(seen, untrusted=await self._untrusted(asked.repo, seen))
+
+    async def _untrusted(self, repo: RepoRef, seen: Seen) -> Untrusted | None:
+        pull_request = seen.pull_request
+        author: Permission | None = None
+        if pull_request.author.lower() == seen.comment.author.lower():
+            author = seen.permission
+        elif not pull_request.is_fork_of(repo.name) and not pull_request.author_is_bot:
+            author = await edges.call(
+                failpoints.INTAKE_AUTHOR,
+                lambda: self.forge.permission(repo, pull_request.author),
+                timeout_s=CALL_TIMEOUT_S,
+            )
+        bots = await anyio.to_thread.run_sync(_bots, seen.policy_text) if pull_request.author_is_bot else ()
+        return untrusted_because(pull_request, repo.name, author=author, bots=bots)
 
     async def _config(self, repo: RepoRef, pull_request: PullRequest, folder: str) -> JobFile:
         path = config_path(folder)
@@ -207,10 +244,9 @@ class Look:
         )
 
 
-def may_run(asked: Asked, seen: Seen) -> bool:
+def may_run(seen: Seen) -> bool:
     """Who asks may run something here; others make us ask for nothing more than the jobs that help lists."""
-    pull_request = seen.pull_request
-    return seen.permission.push and pull_request.open and not pull_request.is_fork_of(asked.repo.name)
+    return Right.RUN in seen.rights and seen.pull_request.open
 
 
 def wanted_folders(asked: Asked, *, runs: bool) -> tuple[str, ...]:
@@ -220,9 +256,24 @@ def wanted_folders(asked: Asked, *, runs: bool) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one.path if isinstance(one, RunJob) else "" for one in commands))
 
 
-def wants_run(asked: Asked) -> bool:
-    """What runs is bound by a policy."""
-    return any(isinstance(parsed, RunJob) for parsed in asked.parsed)
+def _permissions(text: str | None) -> tuple[PermissionKeys, UserError | None]:
+    """Those of the default branch's file, and why they cannot be known."""
+    try:
+        return permissions_of(text), None
+    except ConfigError as fault:
+        unknown = NotByPolicy(
+            f"The permissions of the default branch cannot be read ({fault}), so nothing is started.",
+            hint="Correct `.gpurun.yml` there.",
+        )
+        return PermissionKeys(), unknown
+
+
+def _bots(text: str | None) -> tuple[str, ...]:
+    """None when the policy has a fault, which the run then says."""
+    try:
+        return policy_of(text).bots
+    except ConfigError:
+        return ()
 
 
 def must_search(asked: Asked, seen: Seen) -> bool:

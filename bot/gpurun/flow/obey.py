@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from gpurun.command.allow import may
 from gpurun.command.grammar import help_text, render
 from gpurun.command.parse import suggest
-from gpurun.domain.command import Cancel, Command, Help, RunJob
-from gpurun.domain.errors import CommandError
+from gpurun.domain.approval import Approval, ApprovalEnd
+from gpurun.domain.command import Approve, Cancel, Command, Help, Revoke, RunJob
+from gpurun.domain.errors import CommandError, NotAllowed
 from gpurun.domain.ids import JobName
 from gpurun.domain.publication import Publication, PublicationKind
-from gpurun.domain.run import AuditEntry, Run
+from gpurun.domain.run import AuditEntry, Run, RunState
+from gpurun.flow import approvals
 from gpurun.flow.comments import Asked
 from gpurun.flow.look import JobFile, Search, Seen
 from gpurun.ports.clock import Chance
-from gpurun.ports.store import Tx
+from gpurun.ports.store import Kind, Tx
 from gpurun.report import reply
 
 
@@ -36,6 +38,10 @@ class Obey:
                 return [self._help()]
             case Cancel():
                 return self._cancel(tx, parsed)
+            case Approve():
+                return self._approve(tx, parsed) if self.seen.pull_request.open else [reply.closed()]
+            case Revoke():
+                return self._revoke(tx, parsed)
             case RunJob():
                 return self._run(tx, parsed) if self.seen.pull_request.open else [reply.closed()]
 
@@ -57,9 +63,7 @@ class Obey:
             return [reply.nothing_to_cancel(command.job, command.path)]
         said: list[str] = []
         for run in live:
-            denied = may(
-                command, permission=self.seen.permission, is_fork=False, own_run=run.who == self.seen.comment.author
-            )
+            denied = self._denied(command, own_run=run.who == self.seen.comment.author)
             if denied:
                 said.append(reply.error(denied))
                 continue
@@ -67,16 +71,61 @@ class Obey:
             tx.audit(entry(tx, self.seen, "run_cancel_asked", f"run:{run.id}"))
         return list(dict.fromkeys(said))
 
+    def _denied(self, command: Command, *, own_run: bool = False) -> NotAllowed | None:
+        return may(command, self.seen.rights, self.seen.permissions, own_run=own_run)
+
+    # approve, revoke
+
+    def _approve(self, tx: Tx, command: Approve) -> list[str]:
+        seen, pull_request = self.seen, self.seen.pull_request
+        denied = self._denied(command)
+        if denied:
+            tx.audit(entry(tx, seen, "approve_denied", subject(self.asked)))
+            return [reply.error(denied)]
+        if seen.policy_error is not None:
+            return [reply.error(seen.policy_error)]
+        if command.sha != pull_request.head_sha:
+            return [reply.another_head(command.sha, pull_request.head_sha)]
+        before = tx.hold_approval(self.asked.repo, self._pr)
+        if before is not None and before.max_usd_micro == command.max_usd_micro:
+            return [reply.approved_before(before)]
+        approval = Approval(
+            id=self.chance.ulid(),
+            repo=self.asked.repo,
+            pr=self._pr,
+            sha=command.sha,
+            max_usd_micro=command.max_usd_micro,
+            by=seen.comment.author,
+            at=tx.now(),
+            asked_at=seen.comment.created_at,
+        )
+        tx.approve(approval)
+        most = "" if approval.max_usd_micro is None else str(approval.max_usd_micro)
+        tx.audit(entry(tx, seen, "approved", subject(self.asked), approval=approval.id, max_usd_micro=most))
+        live = [run for run in tx.live_runs(self.asked.repo, self._pr) if run.untrusted and run.cancel_at is None]
+        for run in live:
+            tx.wake(Kind.RUN, run.id)
+        if any(run.state in _BEFORE_A_WORD for run in live):
+            return []  # their own comments say it
+        return [reply.approved(approval, needed=seen.untrusted is not None)]
+
+    def _revoke(self, tx: Tx, command: Revoke) -> list[str]:
+        denied = self._denied(command)
+        if denied:
+            tx.audit(entry(tx, self.seen, "revoke_denied", subject(self.asked)))
+            return [reply.error(denied)]
+        approval = tx.hold_approval(self.asked.repo, self._pr)
+        if approval is None:
+            return [reply.nothing_to_revoke()]
+        who = self.seen.comment.author
+        approvals.end(tx, approval, ApprovalEnd.REVOKED, by=who, actor=f"@{who}")
+        return [reply.revoked(approval)]
+
     # run
 
     def _run(self, tx: Tx, command: RunJob) -> list[str]:
         pull_request = self.seen.pull_request
-        denied = may(
-            command,
-            permission=self.seen.permission,
-            is_fork=pull_request.is_fork_of(self.asked.repo.name),
-            own_run=False,
-        )
+        denied = self._denied(command)
         if denied:
             tx.audit(entry(tx, self.seen, "run_denied", subject(self.asked)))
             return [reply.error(denied)]
@@ -139,6 +188,8 @@ class Obey:
             job=job,
             sha=seen.pull_request.head_sha,
             base_sha=seen.pull_request.base_sha,
+            base_ref=seen.pull_request.base_ref,
+            untrusted=seen.untrusted,
             who=seen.comment.author,
             why="comment",
             comment_id=seen.comment.id,
@@ -158,6 +209,9 @@ class Obey:
     @property
     def _pr(self) -> int:
         return self.seen.pull_request.number
+
+
+_BEFORE_A_WORD = frozenset({RunState.PLANNING, RunState.WAITING_APPROVAL})
 
 
 def _is_meant(command: Cancel, run: Run) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache, partial
 from typing import assert_never
@@ -29,10 +29,11 @@ from gpurun.domain.errors import (
 from gpurun.domain.folder import CONFIG_NAME, beside
 from gpurun.domain.ids import CommitSha, ImageTag
 from gpurun.domain.lock import Lock
-from gpurun.domain.plan import Plan
-from gpurun.domain.run import Fault, Pins, Run, RunState, Verdict, source_commit
+from gpurun.domain.plan import ModelSpec, Plan
+from gpurun.domain.run import Fault, Pins, Quote, Run, RunState, Verdict, source_commit
 from gpurun.domain.source import Merge
 from gpurun.flow import edges, failpoints
+from gpurun.flow.base import read_base
 from gpurun.flow.build import read_build
 from gpurun.flow.commit import FETCH_TIMEOUT_S, fetch_commit, fetch_history, fetch_lfs, fetch_submodule, find_merge
 from gpurun.flow.login import login_of
@@ -42,7 +43,7 @@ from gpurun.plan import digest as digests
 from gpurun.plan.build import images_of, require_one_registry, syntax_note
 from gpurun.plan.layer import why_not_kept
 from gpurun.plan.lines import at_build, at_include, at_input
-from gpurun.plan.load import load, policy_of
+from gpurun.plan.load import load, permissions_of, policy_of
 from gpurun.plan.lock import (
     LOCK_NAME,
     MAX_LOCK_BYTES,
@@ -55,7 +56,16 @@ from gpurun.plan.lock import (
     without_files,
 )
 from gpurun.plan.platforms import platforms_note, require_a_machine
-from gpurun.plan.policy import changed_note, providers_of, require_allowed, require_images_allowed
+from gpurun.plan.policy import (
+    changed_note,
+    no_place,
+    not_open,
+    permissions_note,
+    providers_of,
+    require_allowed,
+    require_images_allowed,
+    untrusted_providers_of,
+)
 from gpurun.plan.resolve import (
     ConfirmImage,
     FetchCommit,
@@ -109,7 +119,7 @@ class Resolver:
 
     async def __call__(self, run: Run, job: Job) -> tuple[Pins, tuple[Exception, ...]]:
         """Commit, image and the next model at the same time: the pins with those that went well, and what did not."""
-        missing = missing_pins(job, run.pins, folder=run.folder)
+        missing = _missing(run, job, run.pins)
         require_build_allowed(run, job)
         outcomes = await _side_by_side([partial(self._resolve_or_say_when, run, job, pin) for pin in missing])
         pins = run.pins
@@ -118,7 +128,7 @@ class Resolver:
                 pins = outcome(pins)
         return pins, tuple(outcome for outcome in outcomes if isinstance(outcome, Exception))
 
-    async def _resolve_or_say_when(self, run: Run, job: Job, pin: Pin) -> Pinned:
+    async def _resolve_or_say_when(self, run: Run, job: Job, pin: Pin | ReadBase) -> Pinned:
         try:
             return await self._resolve(run, job, pin)
         except NothingIncluded as error:
@@ -127,9 +137,10 @@ class Resolver:
         except NoSuchInput as error:
             raise at_input(error, run.config_text, run.job) from error
         except PinNotFound as error:
+            assert not isinstance(pin, ReadBase)
             raise told_with_day(error, pin, run.pins.lock or Lock(), folder=run.folder) from error
 
-    async def _resolve(self, run: Run, job: Job, pin: Pin) -> Pinned:
+    async def _resolve(self, run: Run, job: Job, pin: Pin | ReadBase) -> Pinned:  # noqa: PLR0911 - one a pin
         match pin:
             case FindMerge() | FetchCommit() | FetchSubmodule() | FetchHistory() | FetchLfs():
                 return await self._fetch(run, job, pin)
@@ -142,12 +153,16 @@ class Resolver:
                     timeout_s=CALL_TIMEOUT_S,
                 )
                 return lambda pins: replace(pins, setup_inputs=inputs)
+            case ReadBase():
+                base = await read_base(self._s, run)
+                return lambda pins: replace(pins, base=base)
             case ReadLock():
                 lock = part_for(job, await self._lock(run), images_of(job, run.pins.build))
                 return lambda pins: replace(pins, lock=lock)
             case ConfirmImage():
                 return await self._confirm(run, job, pin)
             case ResolveModel(spec):
+                await self._require_open(run, spec)
                 said = await edges.call(
                     failpoints.RUN_MODEL, lambda: self._s.hub.resolve_or_recall(spec), timeout_s=FETCH_TIMEOUT_S
                 )
@@ -156,6 +171,20 @@ class Resolver:
                 return lambda pins: replace(pins, models=(*pins.models, model), notes=(*pins.notes, *notes))
             case _:
                 assert_never(pin)
+
+    async def _require_open(self, run: Run, spec: ModelSpec) -> None:
+        """Code that somebody had to approve gets what everybody may have. Raises NotByPolicy."""
+        if run.untrusted is None:
+            return
+        gated_too = policy(run).untrusted.gated_models is True
+        try:
+            await edges.call(
+                failpoints.RUN_MODEL_OPEN,
+                lambda: self._s.hub.require_open(spec, gated_too=gated_too),
+                timeout_s=FETCH_TIMEOUT_S,
+            )
+        except PinNotFound as closed:
+            raise not_open(spec, closed, gated_too=gated_too) from closed
 
     async def _fetch(self, run: Run, job: Job, pin: SourcePin) -> Pinned:
         match pin:
@@ -216,7 +245,7 @@ class Resolver:
     async def _read_build(self, run: Run, job: Job) -> Pinned:
         """Dockerfile and context. Raises: CannotBuild, ConfigError."""
         assert job.build is not None
-        places = usable(self._s.providers, providers_of(job, policy(run)))
+        places = usable(self._s.providers, places_of(self._s, run, job))
         builders = {name: one for name, one in places.items() if isinstance(one, Builds)}
         if places and not builders:
             raise CannotBuild(
@@ -233,7 +262,7 @@ class Resolver:
     async def _machines(self, run: Run, job: Job) -> Mapping[str, str]:
         """Platforms of the providers that the job may use, as far as they are known; empty where they are not."""
         machines: dict[str, str] = {}
-        for name, provider in usable(self._s.providers, providers_of(job, policy(run))).items():
+        for name, provider in usable(self._s.providers, places_of(self._s, run, job)).items():
             machines[name] = ""
             if isinstance(provider, SaysPlatform):
                 with suppress(Transient, Refused):  # it is asked for offers soon, and that is waited for
@@ -271,11 +300,22 @@ def job_of(run: Run) -> Job:
     return jobs[run.job]
 
 
-def allowed(run: Run) -> Job:
+def allowed(services: EngineServices, run: Run) -> Job:
     """The job, as far as the policy of the default branch lets it. Raises: NotByPolicy, ConfigError."""
     job = job_of(run)
     require_allowed(job, run.job, policy(run))
+    if run.untrusted is not None and not usable(services.providers, places_of(services, run, job)):
+        raise no_place(policy(run), services.refuse_untrusted & services.providers.keys())
     return job
+
+
+def places_of(services: EngineServices, run: Run, job: Job) -> tuple[str, ...] | None:
+    """Providers where the run may go, the first choice first; None: to any. Raises: NotByPolicy."""
+    if run.untrusted is None:
+        return providers_of(job, policy(run))
+    only = untrusted_providers_of(job, policy(run))
+    names = tuple(services.providers) if only is None else only
+    return tuple(name for name in names if name not in services.refuse_untrusted)
 
 
 def require_build_allowed(run: Run, job: Job) -> None:
@@ -313,7 +353,9 @@ def _notes(run: Run, job: Job, plan: Plan, pins: Pins) -> tuple[str, ...]:
         notes.insert(0, NO_MERGE if job.wants_merge else "")
     else:
         notes.insert(0, merge_note(run.sha, pins.merge) if pins.merge else "")
-        notes.append(changed_note(_load(run.config_text).policy, policy(run), folder=run.folder))
+        own = _load(run.config_text)
+        notes.append(changed_note(own.policy, policy(run), folder=run.folder))
+        notes.append(permissions_note(own.permissions, permissions_of(run.policy_text), folder=run.folder))
     return tuple(note for note in notes if note)
 
 
@@ -347,22 +389,44 @@ async def _side_by_side(calls: Sequence[Callable[[], Awaitable[Pinned]]]) -> lis
     return [outcomes[number] for number in range(len(calls))]
 
 
-def pinned_change(run: Run, job: Job, pins: Pins) -> Change:
+@dataclass(frozen=True, slots=True)
+class ReadBase:
+    """What the base branch says of the job: whoever is asked to approve code must see what it changes."""
+
+
+def _missing(run: Run, job: Job, pins: Pins) -> tuple[Pin | ReadBase, ...]:
+    base = (ReadBase(),) if run.untrusted is not None and pins.base is None else ()
+    return (*base, *missing_pins(job, pins, folder=run.folder))
+
+
+def is_waiting_for_a_word(run: Run, job: Job, pins: Pins) -> bool:
+    """Everything is pinned, and a person comes next."""
+    return run.untrusted is not None and not _missing(run, job, pins)
+
+
+def pinned_change(run: Run, job: Job, pins: Pins, quote: Quote | None) -> Change:
     """The plan, when nothing is missing. Raises PinNotFound."""
-    if not missing_pins(job, pins, folder=run.folder):
-        return _planned(run, job, pins)
+    if not _missing(run, job, pins):
+        return _planned(run, job, pins, quote)
     return lambda row, now: replace(row, pins=pins, due_at=now, tries=0, last_error="")
 
 
-def _planned(run: Run, job: Job, pins: Pins) -> Change:
+def plan_of(run: Run, job: Job, pins: Pins) -> Plan:
+    """Once nothing is missing. Raises PinNotFound."""
     sha = pins.merge.commit if pins.merge else run.sha
-    plan = build(repo=run.repo.name, sha=sha, job_name=run.job, job=job, pins=pins, folder=run.folder)
+    return build(repo=run.repo.name, sha=sha, job_name=run.job, job=job, pins=pins, folder=run.folder)
+
+
+def _planned(run: Run, job: Job, pins: Pins, quote: Quote | None) -> Change:
+    plan = plan_of(run, job, pins)
+    state = RunState.QUEUED if run.untrusted is None else RunState.WAITING_APPROVAL
     digest, key = digests.digest(plan), digests.result_key(plan)
     kept = replace(pins, lock=pins.lock and without_files(pins.lock))
     notes = (*_notes(run, job, plan, pins), *pins.notes)
     return lambda row, now: replace(
-        enter(row, RunState.QUEUED, now),
+        enter(row, state, now),
         pins=kept,
+        quote=quote,
         plan=plan,
         plan_digest=digest,
         result_key=key,

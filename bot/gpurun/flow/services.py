@@ -62,6 +62,8 @@ class EngineServices:
     """Hides what an attempt was given, whichever process gave it."""
     stream_bytes: Mapping[StreamName, int]
     """What is kept of each stream of an attempt."""
+    refuse_untrusted: frozenset[str] = frozenset()
+    """Providers that take no code which somebody had to approve, whatever a policy says."""
 
     @property
     def prefix(self) -> str:

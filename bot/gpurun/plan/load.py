@@ -7,11 +7,12 @@ Four steps: readable text (`source`), a tree that knows positions (`nodes`), the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-from gpurun.domain.config import Config, File, Job, PolicyKeys
+from gpurun.domain.config import Config, File, Job, PermissionKeys, PolicyKeys
 from gpurun.domain.errors import ConfigError
 from gpurun.domain.ids import JobName
+from gpurun.domain.part import Part
 from gpurun.domain.project import REFERENCE_URL
 from gpurun.plan.faults import Fault, fault_at, in_order, whole_sentence
 from gpurun.plan.nodes import Items, Node, Table, Text, read_all, value_of
@@ -57,22 +58,34 @@ def policy_of(file: str | bytes | None) -> PolicyKeys:
 
     Raises: ConfigError when the file cannot be read, or the policy has a fault.
     """
+    return _alone(file, "policy", PolicyKeys)
+
+
+def permissions_of(file: str | bytes | None) -> PermissionKeys:
+    """The permissions, as `policy_of`."""
+    return _alone(file, "permissions", PermissionKeys)
+
+
+P = TypeVar("P", bound=Part)
+
+
+def _alone(file: str | bytes | None, name: str, kind: type[P]) -> P:
     if file is None:
-        return PolicyKeys()
+        return kind()
     try:
         root = _root(file)
     except ConfigError as exc:
         raise whole_sentence(exc) from None
-    found = root.find("policy")
+    found = root.find(name)
     if found is None:
-        return PolicyKeys()
+        return kind()
     reader = Reader()
     key, node = found
-    policy = reader.value(PolicyKeys, node, key, (key.value,))
+    part = reader.value(kind, node, key, (key.value,))
     if reader.faults:
         raise whole_sentence(in_order(reader.faults)[0])
-    assert isinstance(policy, PolicyKeys)
-    return policy
+    assert isinstance(part, kind)
+    return part
 
 
 def explain(error: ConfigError, file: str | bytes | None) -> str:
@@ -145,7 +158,7 @@ def _config(root: Table, refused: tuple[ConfigError, ...]) -> Config:
         jobs = _merged_jobs(file, root, reader)
     if reader.faults:
         raise _Faults(in_order(reader.faults))
-    return Config(version=file.version, policy=file.policy, jobs=jobs)
+    return Config(version=file.version, policy=file.policy, permissions=file.permissions, jobs=jobs)
 
 
 def _placed(fault: ConfigError) -> Fault:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
 
-from gpurun.domain.config import Job, PolicyKeys
-from gpurun.domain.errors import NotByPolicy
+from gpurun.domain.config import Job, PermissionKeys, PolicyKeys
+from gpurun.domain.errors import NotByPolicy, PinNotFound
 from gpurun.domain.folder import config_path
 from gpurun.domain.ids import JobName
+from gpurun.domain.plan import ModelSpec, hub_path
+from gpurun.plan.lock import path_told
 
 
 def require_allowed(job: Job, name: JobName, policy: PolicyKeys) -> None:
@@ -37,6 +39,39 @@ def providers_of(job: Job, policy: PolicyKeys) -> tuple[str, ...] | None:
     return tuple(provider for provider in job.providers if allowed is None or provider in allowed)
 
 
+def untrusted_providers_of(job: Job, policy: PolicyKeys) -> tuple[str, ...] | None:
+    """The same for code that somebody has to approve."""
+    usual, allowed = providers_of(job, policy), policy.untrusted.providers
+    if usual is None or allowed is None:
+        return usual if allowed is None else allowed
+    return tuple(provider for provider in usual if provider in allowed)
+
+
+def no_place(policy: PolicyKeys, refusing: Collection[str]) -> NotByPolicy:
+    """Why code that somebody has to approve runs nowhere here. `refusing`: providers that the server keeps from it."""
+    allowed = policy.untrusted.providers
+    if not refusing or (allowed is not None and not set(allowed) & set(refusing)):
+        return NotByPolicy(
+            "Code of a fork, or of an author who may not push, runs on none of the providers that the job may use.",
+            hint="`policy: {untrusted: {providers: […]}}` of the default branch's `.gpurun.yml` says where it may.",
+        )
+    return NotByPolicy(
+        "Code of a fork, or of an author who may not push, does not run on the machine of the bot itself.",
+        hint="Whoever runs this server can allow that with `GPURUN_ALLOW_UNTRUSTED_LOCAL=true`.",
+    )
+
+
+def not_open(spec: ModelSpec, closed: PinNotFound, *, gated_too: bool) -> NotByPolicy:
+    """What the hub does not show to everybody."""
+    what = "is private, or is not there" if gated_too else "is gated or private, or is not there"
+    way = "" if gated_too else "`policy: {untrusted: {gated_models: true}}` on the default branch allows gated ones."
+    return NotByPolicy(
+        f"The {path_told(hub_path(spec.kind, spec.id))} at {spec.revision[:12]} {what}, and code of a fork, or of an "
+        f"author who may not push, gets what everybody may download. ({closed.message})",
+        hint=way,
+    )
+
+
 def changed_note(own: PolicyKeys, policy: PolicyKeys, *, folder: str = "") -> str:
     """What to tell when a commit's own file says otherwise; empty when it does not.
 
@@ -46,6 +81,14 @@ def changed_note(own: PolicyKeys, policy: PolicyKeys, *, folder: str = "") -> st
         return ""
     where = f"`{config_path(folder)}` of this commit"
     return f"`policy` in {where} is ignored: the one at the top of the default branch applies."
+
+
+def permissions_note(own: PermissionKeys, permissions: PermissionKeys, *, folder: str = "") -> str:
+    """The same for `permissions`."""
+    if own == permissions or (folder and own == PermissionKeys()):
+        return ""
+    where = f"`{config_path(folder)}` of this commit"
+    return f"`permissions` in {where} is ignored: those at the top of the default branch apply."
 
 
 def _names(image: str) -> tuple[str, ...]:

@@ -15,12 +15,14 @@ from gpurun.domain.config import (
     LimitKeys,
     MaxKeys,
     ModelKeys,
+    PermissionKeys,
     PolicyKeys,
     RegistryKeys,
     ResourceKeys,
     RetryKeys,
     SecretRule,
     TriggerKeys,
+    UntrustedKeys,
 )
 from gpurun.domain.part import Part
 from gpurun.domain.project import SCHEMA_URL
@@ -81,6 +83,8 @@ def gpurun_yml_page() -> str:
             *_table("`policy`", description(PolicyKeys), PolicyKeys),
             *_table("`policy.secrets.<NAME>`", description(SecretRule), SecretRule),
             *_table("`policy.max`", description(MaxKeys), MaxKeys),
+            *_table("`policy.untrusted`", description(UntrustedKeys), UntrustedKeys),
+            *_table("`permissions`", description(PermissionKeys), PermissionKeys),
             "## Rules",
             "",
             "- Values are text as written: `NO`, `on`, `3.10` and `1e-4` reach the job unchanged.",

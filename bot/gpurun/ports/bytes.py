@@ -135,6 +135,14 @@ class Hub(Protocol):
         """
         ...
 
+    async def require_open(self, spec: ModelSpec, *, gated_too: bool) -> None:
+        """Asks without a token: everybody may download it; with `gated_too`, everybody may see its list of files, as
+        that of a gated model.
+
+        Raises: PinNotFound, HubUnavailable; HubSilent when nobody answered.
+        """
+        ...
+
     async def prefetch(self, pins: Sequence[ModelPin], wait_s: float) -> Preparation:
         """Brings all files of the pins, verified, into the bot's cache, as far as that goes in `wait_s`.
 

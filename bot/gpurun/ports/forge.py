@@ -56,7 +56,8 @@ class Forge(Protocol):
     async def submodule_source(self, repo: RepoRef, link: Gitlink, *, reader: str) -> GitSource:
         """Where git fetches a submodule from; its `url` holds no credential and is the name of its mirror.
 
-        Asked anew each time: a private one is only for a `reader` who may read it, with a credential for it alone.
+        Asked anew each time: a private one is only for a `reader` who may read it, with a credential for it alone. An
+        empty `reader` is nobody: only what everybody may read.
         Raises: PinNotFound (a place that nothing is fetched from, or nobody there, or not for that reader).
         """
         ...

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
+from gpurun.domain.approval import Approval, ApprovalEnd
 from gpurun.domain.delivery import Delivery, InboxRow, InboxState
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.offer import DiskUse, InstanceState
@@ -313,6 +314,30 @@ class InstallRows(Protocol):
         ...
 
 
+class ApprovalRows(Protocol):
+    """Who allowed which commit of a pull request to run. Wakes nobody."""
+
+    def approve(self, approval: Approval) -> None:
+        """From now on it is the one in force: one that was ends, `REPLACED`."""
+        ...
+
+    def approval(self, repo: RepoRef, pr: int) -> Approval | None:
+        """The one in force."""
+        ...
+
+    def hold_approval(self, repo: RepoRef, pr: int) -> Approval | None:
+        """The same in a write; nobody ends it until the transaction is over."""
+        ...
+
+    def end_approval(self, id: str, end: ApprovalEnd, by: str) -> bool:
+        """False when it had ended."""
+        ...
+
+    def approvals(self, repo: RepoRef, pr: int) -> tuple[Approval, ...]:
+        """All that there ever were, oldest first."""
+        ...
+
+
 class AuditRows(Protocol):
     """Append-only; each row carries its own hash, the sealer gives position and previous hash."""
 
@@ -334,6 +359,7 @@ class Tx(
     ProviderRows,
     PublicationRows,
     InstallRows,
+    ApprovalRows,
     SecretRows,
     AuditRows,
     Protocol,

@@ -9,6 +9,7 @@ from gpurun.report.comment import next_command, progress, title
 from gpurun.report.facts import RunFacts
 from gpurun.report.headline import status, took
 from gpurun.report.limits import CHECK_BYTES, within
+from gpurun.report.request import allowed_by, asking
 from gpurun.report.text import code, link, plain, prose
 from gpurun.report.why import why
 
@@ -75,6 +76,8 @@ def _check(facts: RunFacts, *, summary: str, text: str) -> Check:
 def _title(facts: RunFacts) -> str:
     run, now, said = facts.run, status(facts), why(facts)
     match run.verdict:
+        case None if facts.request is not None and run.cancel_at is None:
+            return plain(f"{now.word}: {facts.request.command}")
         case None:
             return plain(f"{now.word}: {now.note}" if now.note else now.word)
         case Verdict.PASSED:
@@ -96,6 +99,8 @@ def _summary(facts: RunFacts) -> str:
     parts = [
         f"**{title(facts)}**",
         progress(facts),
+        asking(facts),
+        allowed_by(facts),
         prose(said.sentence, 1500),
         code(said.evidence),
         pieces.config_line(facts.run),

@@ -12,6 +12,7 @@ from gpurun.report import pieces
 from gpurun.report.facts import RunFacts
 from gpurun.report.headline import cost_words, status, took, where
 from gpurun.report.limits import COMMENT_BYTES
+from gpurun.report.request import allowed_by, asking
 from gpurun.report.text import clock, code, link, prose
 from gpurun.report.why import why
 
@@ -27,7 +28,15 @@ def marker(nonce: str) -> str:
 
 def render_comment(facts: RunFacts) -> str:
     """Markdown, at most COMMENT_BYTES; no line of it is a command."""
-    top = [f"### {title(facts)}", progress(facts), _reason(facts), pieces.starter(facts.run), pieces.notes(facts.run)]
+    top = [
+        f"### {title(facts)}",
+        progress(facts),
+        asking(facts),
+        allowed_by(facts),
+        _reason(facts),
+        pieces.starter(facts.run),
+        pieces.notes(facts.run),
+    ]
     below = [
         pieces.pins(facts),
         pieces.times(facts),
@@ -127,11 +136,13 @@ def _unconfirmed(facts: RunFacts) -> str:
     )
 
 
-def next_command(facts: RunFacts) -> str:
+def next_command(facts: RunFacts) -> str:  # noqa: PLR0911 - one a verdict
     """A sentence with the command that makes sense now; the command stands in code, so the bot never calls itself."""
     run = facts.run
     again = pieces.command(run)
     match run.verdict:
+        case None if run.state is RunState.WAITING_APPROVAL and run.cancel_at is None:
+            return f"To give it up, write {pieces.command(run, 'cancel')}."
         case None if run.cancel_at is None:
             return f"To stop it, write {pieces.command(run, 'cancel')}."
         case None:

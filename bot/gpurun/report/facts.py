@@ -5,12 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from gpurun.domain.approval import Approval
+from gpurun.domain.changed import Changed
 from gpurun.domain.run import Attempt, Run
 from gpurun.domain.stream import Artifact
 from gpurun.domain.telemetry import Cost, Summary
 
 LOG_TAIL_BYTES = 64 * 1024
 """How much of the end of the log a report can use."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a person is asked who is to allow a run."""
+
+    command: str
+    """The whole line that allows it."""
+    who: str
+    """Who may write it, in words."""
+    changed: tuple[Changed, ...] = ()
+    """What the head changes of the job, when the base has it."""
+    is_new: bool = False
+    """The base has no such job."""
+    file_diff: tuple[str, ...] = ()
+    """Of the file with the job, from the base to the head."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +48,10 @@ class RunFacts:
     costs: tuple[Cost, ...] = ()
     """One for each attempt that could cost anything; an unknown cost has none."""
     artifacts: tuple[Artifact, ...] = ()
+    request: Request | None = None
+    """While it waits for somebody's word."""
+    approval: Approval | None = None
+    """Under which it goes on, or went on."""
     run_url: str = ""
     """The run page, with its read key; empty on the local forge."""
     forge_url: str = ""

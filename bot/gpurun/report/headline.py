@@ -58,7 +58,7 @@ def _live_status(run: Run, facts: RunFacts) -> Status:
         case RunState.PLANNING:
             return Status("⏳", "pinning", _pinning(run))
         case RunState.WAITING_APPROVAL:
-            return Status("✋", "waiting for approval")
+            return Status("✋", "waiting for approval", run.detail)
         case RunState.QUEUED:
             return Status("⏳", "queued", run.detail)
         case RunState.ACTIVE | RunState.ENDED:

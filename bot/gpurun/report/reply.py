@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpurun.domain.approval import Approval
 from gpurun.domain.errors import UserError
 from gpurun.domain.folder import config_path
 from gpurun.report.limits import COMMENT_BYTES
-from gpurun.report.text import code, cut, prose
+from gpurun.report.text import code, cut, prose, usd
 
 MAX_JOBS = 50
 _NOT_ALL = "The pull request touches more folders than are looked through; `path=<folder>` names any."
@@ -117,3 +118,38 @@ def not_by_comment(job: str, folder: str = "") -> str:
     """The file says so."""
     locally = f"gpurun run {job}" + (f" --path {folder}" if folder else "")
     return f"Comments do not start {code(job)}: its `trigger` says `comment: false`. {code(locally)} runs it locally."
+
+
+def another_head(typed: str, head: str) -> str:
+    """The commit that somebody approved is not the one that would run."""
+    return (
+        f"Nothing was approved: {code(typed)} is not the head of this pull request, which is {code(head)} now. "
+        "Look at that commit; when it may run, approve it by its own id."
+    )
+
+
+def approved(approval: Approval, *, needed: bool) -> str:
+    """Nothing waited for it."""
+    what = f"{code(approval.sha)} may run {_ceiling(approval)}until the next push. "
+    if needed:
+        return what + "Nothing waits for it: a job is started as always, with its own command."
+    return what + "Code of this pull request runs without an approval, too: its author may push here."
+
+
+def approved_before(approval: Approval) -> str:
+    """The same is in force."""
+    return f"{code(approval.by)} has approved {code(approval.sha)} {_ceiling(approval)}already, and that holds."
+
+
+def revoked(approval: Approval) -> str:
+    """What ran under it has been told to stop."""
+    return f"The approval of {code(approval.sha)} by {code(approval.by)} has ended; what ran under it is stopped."
+
+
+def nothing_to_revoke() -> str:
+    """None is in force."""
+    return "No approval is in force for this pull request; a push or a close ends one, too."
+
+
+def _ceiling(approval: Approval) -> str:
+    return "" if approval.max_usd_micro is None else f"for at most {usd(approval.max_usd_micro)} a run "

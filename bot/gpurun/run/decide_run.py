@@ -7,10 +7,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import assert_never
 
+from gpurun.domain.approval import Approval
+from gpurun.domain.money import usd_text, usd_up
 from gpurun.domain.offer import Offer
-from gpurun.domain.run import Attempt, Fault, Run, RunState, Verdict
+from gpurun.domain.run import Attempt, Fault, Quote, Run, RunState, Verdict
 from gpurun.run.timers import (
     APPROVAL_LIMIT,
+    DEADLINE_SPARE,
     LOOKING_LIMIT,
     NO_OFFER_LIMIT,
     OFFER_POLL,
@@ -20,6 +23,7 @@ from gpurun.run.timers import (
     list_poll,
     slot_poll,
 )
+from gpurun.run.trust import is_approved
 from gpurun.run.verdict import cannot_claim, end_is_ordered, verdict_of, worth_a_retry
 
 
@@ -38,6 +42,10 @@ class RunFacts:
     """Why no provider will ever have an offer, in a sentence; empty when one still may."""
     resources_line: int = 0
     """Where the file asks for what nobody has; 0: not known."""
+    approval: Approval | None = None
+    """The one in force for the pull request; only looked for when the run needs one."""
+    spent_usd_micro: int = 0
+    """What its attempts have cost so far, by our clock."""
     up_at: datetime | None = None
     """Since when this process looks after rows: before, nobody could end an attempt in time."""
 
@@ -80,7 +88,7 @@ def decide_run(run: Run, attempts: tuple[Attempt, ...], facts: RunFacts, now: da
         case RunState.PLANNING:
             return _planning(run, now)
         case RunState.WAITING_APPROVAL:
-            return _waiting_approval(run, now)
+            return _waiting_approval(run, facts, now)
         case RunState.QUEUED:
             return _queued(run, attempts, facts, now)
         case RunState.ACTIVE:
@@ -89,6 +97,17 @@ def decide_run(run: Run, attempts: tuple[Attempt, ...], facts: RunFacts, now: da
             return RunIsOver()
         case _:
             assert_never(run.state)
+
+
+def quote_of(run: Run, offer: Offer) -> Quote:
+    """What one attempt of the planned run would cost there at the worst."""
+    longest_s = run.plan.max_duration_s if run.plan else 0
+    return Quote(
+        label=offer.label,
+        usd_per_hour_micro=offer.usd_per_hour_micro,
+        longest_s=offer.boot_timeout_s + longest_s + int(DEADLINE_SPARE.total_seconds()),
+        declared=offer.declared,
+    )
 
 
 def enter(run: Run, state: RunState, now: datetime) -> Run:
@@ -128,12 +147,29 @@ def _planning(run: Run, now: datetime) -> RunDecision:
     return PinNext()
 
 
-def _waiting_approval(run: Run, now: datetime) -> RunDecision:
+def _waiting_approval(run: Run, facts: RunFacts, now: datetime) -> RunDecision:
     if run.cancel_at is not None:
         return _cancelled(run, now)
     if now >= run.state_since + APPROVAL_LIMIT:
         return SaveRun(end(run, Verdict.REFUSED, now, reason="expired", detail="Nobody approved the run in 13 days."))
-    return _wait(run, run.state_since + APPROVAL_LIMIT)
+    approval = facts.approval
+    if approval is None or approval.sha != run.sha:
+        return _wait(replace(run, tries=0, detail=""), run.state_since + APPROVAL_LIMIT)
+    short = _too_dear(run.quote, facts)
+    if short:
+        return _wait(replace(run, tries=0, detail=short), run.state_since + APPROVAL_LIMIT)
+    return SaveRun(replace(enter(run, RunState.QUEUED, now), approval=approval.id))
+
+
+def _too_dear(quote: Quote | None, facts: RunFacts) -> str:
+    """Why the ceiling of the approval does not cover another attempt; empty when it does, or nobody knows the price."""
+    if quote is None or facts.approval is None or facts.approval.max_usd_micro is None:
+        return ""
+    worst = facts.spent_usd_micro + quote.worst_usd_micro
+    if facts.approval.covers(worst):
+        return ""
+    most = usd_text(facts.approval.max_usd_micro)
+    return f"It may cost ${usd_text(usd_up(worst))}, and the approval by {facts.approval.by} is for at most ${most}."
 
 
 def _queued(  # noqa: PLR0911 - guards
@@ -144,14 +180,23 @@ def _queued(  # noqa: PLR0911 - guards
     retry_at = attempts[-1].result_at + RETRY_PAUSE if attempts and attempts[-1].result_at else now
     if now < retry_at:
         return _wait(run, retry_at)
+    if not is_approved(run, facts.approval):  # it ended, and nobody called the run off
+        return SaveRun(replace(enter(run, RunState.WAITING_APPROVAL, now), approval=""))
     if facts.offers is None:
         # the limit is looked at after the offers: waiting for a slot is no lack of them
         return AskOffers()
-    free = [offer for offer in facts.offers if facts.free_slots.get(offer.provider, 0) > 0]
+    dear = [_too_dear(quote_of(run, offer), facts) if run.untrusted else "" for offer in facts.offers]
+    if dear and all(dear):
+        # with the price of now: that of before would let it go on again at once
+        least = min((quote_of(run, offer) for offer in facts.offers), key=lambda quote: quote.worst_usd_micro)
+        waiting = replace(enter(run, RunState.WAITING_APPROVAL, now), approval="", quote=least)
+        return SaveRun(replace(waiting, detail=_too_dear(least, facts)))
+    covered = [offer for offer, why in zip(facts.offers, dear, strict=True) if not why]
+    free = [offer for offer in covered if facts.free_slots.get(offer.provider, 0) > 0]
     if free:
         return Choose(_elsewhere_first(free, attempts)[0])
-    if facts.offers:
-        label = facts.offers[0].label
+    if covered:
+        label = covered[0].label
         waiting = replace(run, state_since=now, tries=0, reason="slot", detail=f"Waiting for a free place on {label}.")
         return _wait(waiting, now + slot_poll(now - run.created_at))
     if facts.never:

@@ -111,6 +111,26 @@ class Person:
         pull.merged_at = self.github.clock.now()
         self.close(pull)
 
+    def convert_to_draft(self, pull: Pull) -> None:
+        pull.draft = True
+        self._pull_hook("converted_to_draft", pull)
+
+    def mark_ready(self, pull: Pull) -> None:
+        pull.draft = False
+        self._pull_hook("ready_for_review", pull)
+
+    def change_base(self, pull: Pull, branch: str) -> None:
+        """The pull request goes to another branch."""
+        sha = pull.repo.git.resolve(branch)
+        assert sha, f"{pull.repo.name} has no branch {branch}"
+        changes = {"base": {"ref": {"from": pull.base_branch}, "sha": {"from": pull.base_sha}}}
+        pull.base_branch, pull.base_sha = branch, sha
+        self._pull_hook("edited", pull, changes=changes)
+
+    def retitle(self, pull: Pull, title: str) -> None:
+        before, pull.title = pull.title, title
+        self._pull_hook("edited", pull, changes={"title": {"from": before}})
+
     def delete_fork(self, pull: Pull) -> None:
         """The head repository is gone; GitHub then says `head.repo: null`."""
         assert pull.head_repo
@@ -148,7 +168,8 @@ class Person:
         payload = payloads.check_event(self.github, action, check, sender=self.account, identifier=identifier)
         self.github.queue("check_run", action, check.repo, payload)
 
-    def _pull_hook(self, action: str, pull: Pull, **extra: str) -> None:
+    def _pull_hook(self, action: str, pull: Pull, **extra: object) -> None:
+        pull.updated_at = self.github.clock.now()
         self.github.touch()
         payload = payloads.pull_event(self.github, action, pull, sender=self.account) | extra
         self.github.queue("pull_request", action, pull.repo, payload)
@@ -175,6 +196,7 @@ def write_comment(github: FakeGitHub, on: Issue, author: Account, body: str, *, 
         id=github.new_id(), on=on, author=author, body=body, created_at=now, updated_at=now, app_id=app_id
     )
     on.comments[comment.id] = comment
+    on.updated_at = now
     hook_comment(github, "created", comment, author)
     return comment
 

@@ -89,6 +89,9 @@ class Issue:
     author: Account
     created_at: datetime
     body: str = ""
+    updated_at: datetime | None = None
+    """None: when it was made."""
+    locked: bool = False
     state: Literal["open", "closed"] = "open"
     comments: dict[int, Comment] = field(default_factory=dict)
     """By id, oldest first. Deleted ones are gone."""

@@ -1,50 +1,90 @@
 import pytest
 
-from gpurun.command.allow import may
-from gpurun.domain.command import Cancel, Help, RunJob
+from gpurun.command.allow import may, rights_of, who_may
+from gpurun.command.grammar import Who
+from gpurun.domain.command import Approve, Cancel, Help, Revoke, RunJob
+from gpurun.domain.config import PermissionKeys
 from gpurun.domain.errors import NotAllowed
 from gpurun.domain.forge import Permission
+from gpurun.domain.ids import CommitSha
+from gpurun.domain.right import Right
+from gpurun.plan.load import permissions_of
 
 NOBODY = Permission(push=False, maintain=False, admin=False)
 WRITER = Permission(push=True, maintain=False, admin=False)
+MAINTAINER = Permission(push=True, maintain=True, admin=False)
+ADMIN = Permission(push=True, maintain=True, admin=True)
+APPROVE = Approve(CommitSha("a" * 40))
+DEFAULT = PermissionKeys()
+RUN_ONLY, TO_APPROVE, ALL = (right.includes for right in Right)
+
+
+def keys(text):
+    return permissions_of(f"permissions: {text}")
 
 
 @pytest.mark.parametrize(
-    ("command", "permission", "is_fork", "own_run", "allowed"),
+    ("command", "rights", "own_run", "allowed"),
     [
-        (Help(), NOBODY, True, False, True),
-        (RunJob("smoke"), WRITER, False, False, True),
-        (RunJob("smoke"), NOBODY, False, False, False),
-        (RunJob("smoke"), NOBODY, False, True, False),
-        (RunJob("smoke"), WRITER, True, False, False),
-        (RunJob("smoke"), NOBODY, True, True, False),
-        (Cancel(), WRITER, False, False, True),
-        (Cancel(), NOBODY, False, False, False),
-        (Cancel(), NOBODY, False, True, True),
-        (Cancel(), NOBODY, True, True, True),
-        (Cancel("smoke"), WRITER, True, False, True),
+        (Help(), frozenset(), False, True),
+        (RunJob("smoke"), RUN_ONLY, False, True),
+        (RunJob("smoke"), frozenset(), False, False),
+        (RunJob("smoke"), frozenset(), True, False),
+        (Cancel(), RUN_ONLY, False, True),
+        (Cancel(), frozenset(), False, False),
+        (Cancel(), frozenset(), True, True),
+        (APPROVE, RUN_ONLY, False, False),
+        (APPROVE, RUN_ONLY, True, False),
+        (APPROVE, TO_APPROVE, False, True),
+        (Revoke(), RUN_ONLY, True, False),
+        (Revoke(), TO_APPROVE, False, True),
+        (APPROVE, ALL, False, True),
+        (RunJob("smoke"), ALL, False, True),
     ],
 )
-def test_who_may(command, permission, is_fork, own_run, allowed):
-    answer = may(command, permission, is_fork=is_fork, own_run=own_run)
-    assert (answer is None) is allowed
+def test_who_may(command, rights, own_run, allowed):
+    assert (may(command, rights, DEFAULT, own_run=own_run) is None) is allowed
 
 
-def test_without_write_the_answer_says_who_can():
-    answer = may(RunJob("smoke"), NOBODY, is_fork=True, own_run=False)
-    assert isinstance(answer, NotAllowed)
-    assert answer.message == "`/gpurun smoke` is for people with write access."
-    assert "write access" in answer.hint
-
-
-def test_a_fork_is_told_that_approvals_are_not_there_yet():
-    answer = may(RunJob("smoke"), WRITER, is_fork=True, own_run=False)
-    assert isinstance(answer, NotAllowed)
-    assert "approvals are not in this version" in answer.message
+@pytest.mark.parametrize(
+    ("permission", "text", "rights"),
+    [
+        (NOBODY, "{}", set()),
+        (WRITER, "{}", {"run"}),
+        (MAINTAINER, "{}", {"run", "approve"}),
+        (ADMIN, "{}", {"run", "approve", "admin"}),
+        (WRITER, "{run: maintain}", set()),
+        (MAINTAINER, "{run: maintain, approve: admin}", {"run"}),
+        (WRITER, "{approve: write}", {"run", "approve"}),
+        (NOBODY, "{users: {ann: run}}", {"run"}),
+        (NOBODY, "{users: {Ann: approve}}", {"run", "approve"}),
+        (NOBODY, "{users: {bob: admin}}", set()),
+        (WRITER, "{run: admin, users: {ann: run}}", {"run"}),
+    ],
+)
+def test_rights_are_of_a_role_or_of_a_name(permission, text, rights):
+    assert rights_of("aNN", permission, keys(text)) == rights
 
 
 @pytest.mark.parametrize("right", ["maintain", "admin"])
 def test_only_push_counts_as_write(right):
-    """GitHub sets `push` too for both; a record without it is not trusted."""
+    """GitHub sets `push` too for both; a record without it is not trusted to run."""
     permission = Permission(**({"push": False, "maintain": False, "admin": False} | {right: True}))
-    assert may(RunJob("smoke"), permission, is_fork=False, own_run=False) is not None
+    assert rights_of("ann", permission, keys("{approve: write, admin: write}")) == set()
+
+
+def test_without_the_right_the_answer_says_who_can():
+    answer = may(RunJob("smoke"), frozenset(), DEFAULT, own_run=False)
+    assert isinstance(answer, NotAllowed)
+    assert answer.message == "`/gpurun smoke` is for people with write access."
+    assert answer.hint == "Ask one of them to write the command."
+    answer = may(Revoke(), RUN_ONLY, keys("{users: {ann: approve}}"), own_run=False)
+    assert isinstance(answer, NotAllowed)
+    assert (
+        answer.message == "`/gpurun revoke` is for people with the role maintain, and those whom `permissions` names."
+    )
+
+
+def test_who_may_in_words():
+    assert who_may(Who.ANYONE, DEFAULT) == "anyone"
+    assert who_may(Who.OWN_RUN, keys("{run: admin}")) == "people with the role admin, and whoever started the run"

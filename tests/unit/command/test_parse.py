@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 
 from gpurun.command.grammar import TABLE, help_text, render
 from gpurun.command.parse import parse, suggest
-from gpurun.domain.command import Cancel, Command, Help, RunJob
+from gpurun.domain.command import Approve, Cancel, Command, Help, Revoke, RunJob
 from gpurun.domain.command_words import RESERVED_WORDS
 from gpurun.domain.errors import CommandError
 from gpurun.domain.folder import typed_folder
+from gpurun.domain.ids import CommitSha
 
 SMOKE = RunJob("smoke")
 
@@ -247,7 +248,58 @@ jobs = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,40}", fullmatch=True).filter(
 folders = st.just("") | st.lists(
     st.from_regex(r"[\w@+~#%=,()\[\]-][\w.=é-]{0,8}", fullmatch=True), min_size=1, max_size=5
 ).map("/".join).filter(is_typed_folder)
-commands = st.one_of(st.builds(RunJob, jobs, folders), st.builds(Cancel, st.none() | jobs, folders), st.just(Help()))
+commits = st.from_regex(r"[0-9a-f]{40}", fullmatch=True).map(CommitSha)
+commands = st.one_of(
+    st.builds(RunJob, jobs, folders),
+    st.builds(Cancel, st.none() | jobs, folders),
+    st.builds(Approve, commits, st.none() | st.integers(0, 999_999_999_999)),
+    st.just(Revoke()),
+    st.just(Help()),
+)
+
+
+@pytest.mark.parametrize(
+    ("typed", "command"),
+    [
+        (f"approve sha={'a' * 40}", Approve(CommitSha("a" * 40))),
+        (f"Approve SHA={'A' * 40}", Approve(CommitSha("a" * 40))),
+        (f"approve max-cost=$0.5 sha={'a' * 40}.", Approve(CommitSha("a" * 40), 500_000)),
+        (f"approve sha={'a' * 40} max-cost=2.", Approve(CommitSha("a" * 40), 2_000_000)),
+        (f"approve sha={'a' * 40} max-cost=0.000001", Approve(CommitSha("a" * 40), 1)),
+        ("revoke", Revoke()),
+        ("revoke!", Revoke()),
+    ],
+)
+def test_approvals(typed, command):
+    assert parse(f"/gpurun {typed}") == (command,)
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("approve", "an approval is for one commit"),
+        ("approve sha=", "needs all 40 hex digits"),
+        (f"approve sha={'a' * 39}", "needs all 40 hex digits"),
+        (f"approve sha={'a' * 41}", "needs all 40 hex digits"),
+        (f"approve sha={'g' * 40}", "needs all 40 hex digits"),
+        (f"approve {'a' * 40}", "Write `sha=` before the commit"),
+        ("approve smoke", "`smoke` is not understood here"),
+        (f"approve sha={'a' * 40} sha={'b' * 40}", "stands in the line twice"),
+        (f"approve sha={'a' * 40} max-cost=1,5", "is no amount"),
+        (f"approve sha={'a' * 40} max-cost=-1", "is no amount"),
+        (f"approve sha={'a' * 40} max-cost=1e9", "is no amount"),
+        (f"approve sha={'a' * 40} path=sub", "is no argument of this command"),
+        (f"approve sha={'a' * 40} maxcost=1", "Did you mean `max-cost=…`?"),
+        (f"approve sha={'a' * 40} gpu=A100", "are not in this version"),
+        ("revoke smoke", "is not understood here"),
+        (f"revoke sha={'a' * 40}", "has no arguments"),
+        (f"smoke sha={'a' * 40}", "is no argument of this command"),
+    ],
+)
+def test_what_is_no_approval_is_told(typed, told):
+    (error,) = parse(f"/gpurun {typed}")
+    assert isinstance(error, CommandError)
+    assert told in f"{error} {error.hint}"
 
 
 @given(commands)

@@ -56,7 +56,9 @@ def test_each_command_line_exists(line):
 @pytest.mark.parametrize("line", COMMENTS)
 def test_each_comment_that_is_shown_is_understood(line):
     # in a table of usage `<job>` stands for a name, and `[job]` for one that may be left out
-    plain = re.sub(r"\[(path=\w+)\]", r"\1", re.sub(r"<\w+>|\[\w+\]", "smoke", line))
+    typed = line.replace("sha=<40 hex>", f"sha={'a' * 40}").replace("sha=…", f"sha={'a' * 40}")
+    typed = re.sub(r"\[max-cost=[^]]+\]", "max-cost=1", typed)
+    plain = re.sub(r"\[(path=\w+)\]", r"\1", re.sub(r"<\w+>|\[\w+\]", "smoke", typed))
     (understood,) = parse(plain.replace("…", "x").strip())
     assert not isinstance(understood, CommandError) or "not in this version" in str(understood)
 

@@ -7,17 +7,18 @@ from pydantic import SecretStr
 
 from gpurun.adapters.secrets import MemorySecrets
 from gpurun.adapters.vault import GivenVault
+from gpurun.domain.approval import Approval
 from gpurun.domain.build import Building, BuildOutput
 from gpurun.domain.ids import CommitSha, HubRef, Revision
 from gpurun.domain.lock import Lock, LockedFile, LockedModel
 from gpurun.domain.plan import ModelFile
-from gpurun.domain.run import Phase, Verdict
+from gpurun.domain.run import Phase, Untrusted, Verdict
 from gpurun.domain.source import Gitlink
 from gpurun.flow import failpoints
 from gpurun.plan.lock import write_lock
 from tests.fakes.cloud import BuildingCloud, KeepingCloud, Machines, MountingCloud, SlowCloud, SmallCloud
 from tests.fakes.parts import Script
-from tests.fakes.rows import IMAGE, SHA, TREE, a_pull
+from tests.fakes.rows import IMAGE, REPO, SHA, TREE, a_pull
 from tests.fakes.world import CONFIG, World
 from tests.unit.plan.test_context import archive
 
@@ -49,7 +50,7 @@ async def test_a_worker_may_die_at_every_edge(world, name):
 
     await lead_past(world, name)
     failpoints.arm(name, die)
-    await world.start(config_text=file_for(name))
+    await world.start(config_text=file_for(name), **whose(name))
     await world.run_until_over()
     if name.startswith("stray"):
         await world.run_for(minutes=10)
@@ -62,6 +63,12 @@ async def test_a_worker_may_die_at_every_edge(world, name):
 
 NOT_IN_STEPS = {f"worker.{edge}.{side}" for edge in ("renew", "leave") for side in ("before", "after")}
 """`renew` runs beside the steps, `leave` needs a row of a later version."""
+
+
+def whose(name):
+    """Some edges are for code alone that somebody has approved."""
+    untrusted = name.startswith(("run.base", "run.model_open"))
+    return {"untrusted": Untrusted.FORK, "base_ref": "main"} if untrusted else {}
 
 
 def file_for(name):
@@ -99,6 +106,11 @@ async def lead_past(world, name):
             world.use(KeepingCloud(world.clock, boots_after_s=200))
         case ["attempt", "weights"]:
             world.use(MountingCloud(world.clock, boots_after_s=200))
+        case ["run", "base" | "base_lock" | "model_open"]:
+            at = world.clock.now()
+            given = Approval(id="a", repo=REPO, pr=1, sha=SHA, max_usd_micro=None, by="carol", at=at, asked_at=at)
+            await world.store.write(lambda tx: tx.approve(given))
+            world.forge.at_branch[".gpurun.yml"] = WITH_MODEL.replace(REVISION, "main").encode()
         case ["run", "lock"]:
             files = (LockedFile(path="a", size=1, blob="b" * 40),)
             entry = LockedModel(id="org/a", ref=HubRef("main"), revision=REVISION, locked_on="2026-12-01", files=files)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpurun.domain.run import Verdict
+from gpurun.domain.run import Untrusted, Verdict
 from gpurun.flow.worker import Worker
 from tests.fakes.github import Comment, payloads
 from tests.unit.flow.town import CONFIG, Town, open_town
@@ -131,14 +131,15 @@ async def test_b019_a_comment_on_an_issue_never_asks_for_its_pull_request(town: 
     assert town.comments(issue) == []
 
 
-async def test_b020_a_fork_that_is_gone_is_refused_and_on_record(town: Town):
+async def test_b020_a_fork_that_is_gone_is_a_fork_and_who_may_not_run_it_is_on_record(town: Town):
     fork = town.bob.open_pull_request(town.repo, branch="patch-1", files={".gpurun.yml": CONFIG}, fork=True)
     town.bob.delete_fork(fork)
-    await town.says("/gpurun smoke", on=fork)
+    await town.says("/gpurun smoke", on=fork, by="bob")
     assert await town.runs() == ()
-    assert "fork" in town.comments(fork)[0].body
     entries = await town.store.read(lambda tx: tx.audit_of(f"repo:acme/train#{fork.number}"))
     assert "run_denied" in [entry.kind for entry in entries]
+    await town.says("/gpurun smoke", on=fork)
+    assert [(run.sha, run.untrusted) for run in await town.runs()] == [(fork.head_sha, Untrusted.FORK)]
 
 
 async def test_b021_a_merged_pull_request_runs_nothing_and_says_what_to_do(town: Town):

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gpurun.domain.errors import Bug
-from gpurun.domain.run import Verdict
+from gpurun.domain.run import Untrusted, Verdict
 from tests.unit.flow.town import CONFIG, Town, open_town
 
 
@@ -99,19 +99,16 @@ async def test_who_may_write_may_run(town: Town, right: str):
     assert len(await town.runs()) == 1
 
 
-async def test_code_of_a_fork_is_refused_with_a_sentence(town: Town):
-    fork = town.bob.open_pull_request(town.repo, branch="x", files={".gpurun.yml": "version: 1"}, fork=True)
-    await town.says("/gpurun smoke", on=fork)
-    assert await town.runs() == ()
-    assert "fork" in town.comments(fork)[0].body
+async def test_a_run_of_a_branch_of_somebody_who_may_push_is_trusted(town: Town):
+    await town.says("/gpurun smoke")
+    assert [run.untrusted for run in await town.runs()] == [None]
 
 
 async def test_b020_a_deleted_fork_is_a_fork(town: Town):
-    fork = town.bob.open_pull_request(town.repo, branch="x", files={".gpurun.yml": "version: 1"}, fork=True)
+    fork = town.bob.open_pull_request(town.repo, branch="x", files={".gpurun.yml": CONFIG}, fork=True)
     town.bob.delete_fork(fork)
     await town.says("/gpurun smoke", on=fork)
-    assert await town.runs() == ()
-    assert "fork" in town.comments(fork)[0].body
+    assert [run.untrusted for run in await town.runs()] == [Untrusted.FORK]
 
 
 async def test_b021_a_closed_pull_request_runs_nothing(town: Town):

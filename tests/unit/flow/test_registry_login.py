@@ -12,7 +12,7 @@ from gpurun.adapters.store.codec import dump
 from gpurun.adapters.vault import GivenVault
 from gpurun.domain.errors import SecretUnavailable
 from gpurun.domain.image import RegistryLogin
-from gpurun.domain.run import Verdict
+from gpurun.domain.run import Untrusted, Verdict
 from gpurun.plan.digest import canonical
 from gpurun.report.comment import render_comment
 from gpurun.report.facts import RunFacts
@@ -98,7 +98,7 @@ async def test_a_login_that_is_removed_after_planning_ends_what_was_never_made(w
 
 async def test_code_that_somebody_had_to_approve_gets_no_private_image(world):
     having(world, REGISTRY_TOKEN=WORD)
-    await ran(world, approval="alice")
+    await ran(world, untrusted=Untrusted.FORK)
     run = await world.expect(Verdict.REFUSED, "secret")
     assert "gets no secrets" in run.detail
     assert world.images.logins == []

@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from gpurun.adapters.secrets import MemorySecrets
 from gpurun.adapters.vault import GivenVault
-from gpurun.domain.run import Result, ResultKind, Run, Verdict
+from gpurun.domain.run import Result, ResultKind, Run, Untrusted, Verdict
 from gpurun.flow.facts import Links
 from gpurun.flow.publish import Publisher
 from gpurun.run.trust import may_hold_secrets
@@ -74,14 +74,15 @@ async def test_a_policy_that_gives_it_to_other_jobs_only(world):
 
 
 async def test_code_that_had_to_be_approved(world):
-    run = await started(world, approval="carol")
+    run = await started(world, untrusted=Untrusted.FORK)
     assert (run.verdict, run.reason) == (Verdict.REFUSED, "secret")
     assert "gets no secrets" in run.detail
 
 
 def test_only_what_needed_nobodys_word_is_trusted():
     assert may_hold_secrets(a_run())
-    assert not may_hold_secrets(a_run(approval="carol"))
+    assert not may_hold_secrets(a_run(untrusted=Untrusted.FORK))
+    assert not may_hold_secrets(a_run(untrusted=Untrusted.AUTHOR, approval="id"))
 
 
 def test_a_refusal_of_the_claim_is_a_refusal_of_the_run():

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gpurun.domain.layer import Layer, LayerUse
-from gpurun.domain.run import Verdict
+from gpurun.domain.run import Untrusted, Verdict
 from gpurun.flow.keep_layers import look_at_layers
 from gpurun.plan.layer import NOT_WITH_BUILD, NOT_WITH_SECRETS, layer_key, why_not_kept
 from gpurun.run.layers import layer_scopes
@@ -81,7 +81,7 @@ def test_whose_layers_a_run_takes_and_makes():
     assert layer_scopes(a_run(pr=5)) == (("shared", "pr-5"), "pr-5")
     assert layer_scopes(a_run(pr=None, why="cli")) == (("local",), "local")
     assert layer_scopes(a_run(pr=None, why="push")) == (("shared",), "shared")
-    assert layer_scopes(a_run(pr=5, approval="approved")) == ((), "")
+    assert layer_scopes(a_run(pr=5, untrusted=Untrusted.AUTHOR)) == ((), "")
 
 
 async def test_the_key_changes_with_all_that_setup_depends_on(world):

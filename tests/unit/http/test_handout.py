@@ -19,7 +19,7 @@ import gpurun_agent
 from gpurun.adapters.blobs import FolderBlobs
 from gpurun.adapters.secrets import MemorySecrets
 from gpurun.adapters.vault import KeyFile, StoredVault
-from gpurun.domain.run import AttemptState, ResultKind
+from gpurun.domain.run import AttemptState, ResultKind, Untrusted
 from gpurun.http.agent_api import AgentApi
 from gpurun.http.server import build_app
 from gpurun.http.uplink import UnixUplinks
@@ -202,7 +202,7 @@ async def test_a_key_that_was_lost_since_planning_ends_the_run(one, keys):
 async def test_code_that_had_to_be_approved_gets_none(process, set_secret):
     await set_secret()
     one = process()
-    await one.add(replace(NEEDY, approval="carol"))
+    await one.add(replace(NEEDY, untrusted=Untrusted.FORK))
     await refused(one, "gets no secrets")
 
 

@@ -463,6 +463,7 @@ def test_planned_keys_are_not_in_this_version(level, key):
         **{place: f"    {place}: {{{key}: x}}" for place in ("trigger", "retry", "checkout", "resources")},
         "policy": f"policy: {{{key}: x}}",
         "max": f"policy: {{max: {{{key}: x}}}}",
+        "permissions": f"permissions: {{{key}: x}}",
     }
     with pytest.raises(NotInThisVersion, match=key):
         load(HEAD + text[level] + "\n")

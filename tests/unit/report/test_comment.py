@@ -318,7 +318,7 @@ def test_how_every_situation_ends():
             "running": "To stop it, write `/gpurun cancel smoke`.",
             "quiet": "To stop it, write `/gpurun cancel smoke`.",
             "stopping": "**Cost** $0.00 = 36 s × $0.00/h; the declared price of local Docker, time by our clock.",
-            "waiting for approval": "To stop it, write `/gpurun cancel smoke`.",
+            "waiting for approval": "To give it up, write `/gpurun cancel smoke`.",
             "paused": "To stop it, write `/gpurun cancel smoke`.",
             "passed": "To run it again, write `/gpurun smoke`.",
             "passed at the second try": "To run it again, write `/gpurun smoke`.",

@@ -14,8 +14,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from gpurun.domain.approval import Approval
 from gpurun.domain.offer import InstanceState, Preparation
-from gpurun.domain.run import Attempt, AttemptState, Phase, Result, ResultKind, RunState, Verdict
+from gpurun.domain.run import Attempt, AttemptState, Phase, Result, ResultKind, RunState, Untrusted, Verdict
 from gpurun.run.decide_attempt import (
     Accepted,
     AskLastLog,
@@ -37,8 +38,9 @@ from gpurun.run.decide_attempt import (
 )
 from gpurun.run.decide_run import AskOffers, Choose, PinNext, RunFacts, RunIsOver, SaveRun, decide_run, enter
 from gpurun.run.names import attempt_name
+from gpurun.run.trust import while_approved
 from tests.fakes.clock import START
-from tests.fakes.rows import OFFER, PLAN, a_run, an_account, an_attempt
+from tests.fakes.rows import OFFER, PLAN, REPO, SHA, a_run, an_account, an_attempt
 
 OVER = (AttemptState.GONE, AttemptState.VOID)
 PHASES = (Phase.SOURCE, Phase.WEIGHTS, Phase.SETUP, Phase.RUNNING, Phase.COLLECTING)
@@ -79,6 +81,7 @@ class World(RuleBasedStateMachine):
         self.ran_user_code: set[str] = set()
         self.ended: dict[str, object] = {}
         self.cancel_at_the_end = False
+        self.approval: Approval | None = None
 
     # rows, as the store keeps them
 
@@ -121,10 +124,10 @@ class World(RuleBasedStateMachine):
     # the engine
 
     def step_run(self, offers, slots, pin):
-        facts = RunFacts()
+        facts = RunFacts(approval=self.approval)
         decision = decide_run(self.run, tuple(self.attempts), facts, self.now)
         if isinstance(decision, AskOffers):
-            facts = RunFacts(offers=(OFFER,) * offers, free_slots={"fake": slots})
+            facts = replace(facts, offers=(OFFER,) * offers, free_slots={"fake": slots})
             decision = decide_run(self.run, tuple(self.attempts), facts, self.now)
         match decision:
             case SaveRun(row):
@@ -133,7 +136,8 @@ class World(RuleBasedStateMachine):
                 self.choose(offer)
             case PinNext():
                 if pin:
-                    self.run = replace(enter(self.run, RunState.QUEUED, self.now), plan=PLAN)
+                    state = RunState.WAITING_APPROVAL if self.run.untrusted else RunState.QUEUED
+                    self.run = replace(enter(self.run, state, self.now), plan=PLAN)
                 else:
                     self.run = replace(self.run, due_at=self.now + timedelta(seconds=30))
             case RunIsOver():
@@ -159,10 +163,11 @@ class World(RuleBasedStateMachine):
 
     def step_attempt(self, attempt, create="accepted", ready=True, destroyed=True, words=SILENCE, left=NOTHING_LEFT):
         facts = AttemptFacts(account=self.account, receiver_up_at=START)
-        decision = decide_attempt(attempt, self.run, facts, self.now)
+        run = while_approved(self.run, self.approval, self.now)
+        decision = decide_attempt(attempt, run, facts, self.now)
         if isinstance(decision, Prepare):
             facts = replace(facts, prepared=Preparation(ready=ready, message="pulling"))
-            decision = decide_attempt(attempt, self.run, facts, self.now)
+            decision = decide_attempt(attempt, run, facts, self.now)
         match decision:
             case SendCreate():
                 attempt = replace(attempt, state=AttemptState.CREATING, create_sent_at=self.now, state_since=self.now)
@@ -187,7 +192,7 @@ class World(RuleBasedStateMachine):
                 pass
         if isinstance(facts.created, Accepted):
             self.set_ref(attempt.id, facts.created.ref)
-        match decide_attempt(self.row(attempt.id), self.run, facts, self.now):
+        match decide_attempt(self.row(attempt.id), run, facts, self.now):
             case SaveAttempt(row=row, result=result, ref=ref, strays=strays):
                 self.strays |= set(strays)
                 self.put(row)
@@ -430,5 +435,54 @@ def claimable(attempt):
     return attempt.result is None and attempt.claim_revoked_at is None and attempt.state not in OVER
 
 
-World.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+class OfAFork(World):
+    """The same with code that needs an approval, which comes and goes at any time."""
+
+    def __init__(self):
+        super().__init__()
+        self.run = a_run(untrusted=Untrusted.FORK)
+        self.given = 0
+
+    @initialize(early=st.booleans(), ends=st.sampled_from([None, None, True, False]))
+    def somebody_was_early(self, early, ends):
+        """`ends`: right before the first create, and whether the run is told."""
+        if early:
+            self.somebody_approves(None)
+        if early and ends is not None:
+            while self.run.state in (RunState.PLANNING, RunState.WAITING_APPROVAL, RunState.QUEUED):
+                self.step_run(1, 1, True)
+            self.the_approval_ends(ends)
+
+    @rule(most=st.sampled_from([None, None, 2_000_000, 1]))
+    def somebody_approves(self, most):
+        self.given += 1
+        self.approval = Approval(
+            id=f"approval-{self.given}", repo=REPO, pr=1, sha=SHA, max_usd_micro=most, by="carol",
+            at=self.now, asked_at=self.now,
+        )  # fmt: skip
+        self.wake_run()
+
+    @precondition(lambda self: self.approval)
+    @rule(told=st.booleans())
+    def the_approval_ends(self, told):
+        self.approval = None
+        if told and self.run.approval:
+            self.ask_cancel()
+        self.wake_run()
+
+    def choose(self, offer):
+        assert self.approval.covers(833_334), "it may cost more than was allowed"
+        super().choose(offer)
+
+    def call_create(self, attempt, outcome):
+        assert self.approval is not None, "nobody allowed this"
+        return super().call_create(attempt, outcome)
+
+    def teardown(self):
+        self.cancel_at_the_end = True  # else what waits would wait for 13 days
+        super().teardown()
+
+
+World.TestCase.settings = OfAFork.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestWorld = World.TestCase
+TestOfAFork = OfAFork.TestCase

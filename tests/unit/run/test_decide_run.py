@@ -5,11 +5,13 @@ from datetime import timedelta
 
 import pytest
 
+from gpurun.domain.approval import Approval
+from gpurun.domain.ids import CommitSha
 from gpurun.domain.offer import Offer
-from gpurun.domain.run import AttemptState, Phase, Result, ResultKind, RunState, Verdict
+from gpurun.domain.run import AttemptState, Phase, Quote, Result, ResultKind, RunState, Untrusted, Verdict
 from gpurun.run.decide_run import AskOffers, Choose, PinNext, RunFacts, RunIsOver, SaveRun, decide_run
 from tests.fakes.clock import START
-from tests.fakes.rows import OFFER, PLAN, a_run, an_attempt
+from tests.fakes.rows import OFFER, PLAN, REPO, SHA, a_run, an_attempt
 
 CHEAP = replace(OFFER, id="cheap")
 OTHER = replace(OFFER, provider="other", id="cheap")
@@ -65,9 +67,89 @@ def test_a_cancel_ends_a_run_without_an_attempt(state):
 
 
 def test_an_approval_is_waited_for_13_days():
-    waiting = a_run(state=RunState.WAITING_APPROVAL)
+    waiting = a_run(state=RunState.WAITING_APPROVAL, untrusted=Untrusted.FORK)
     assert saved(decide_run(waiting, (), RunFacts(), START)).due_at == later(days=13)
     assert ended(decide_run(waiting, (), RunFacts(), later(days=13))) == (Verdict.REFUSED, "expired")
+
+
+GIVEN = Approval(
+    id="approval-1", repo=REPO, pr=1, sha=SHA, max_usd_micro=1_000_000, by="carol", at=START, asked_at=START
+)
+QUOTE = Quote(label="Big GPU (fake)", usd_per_hour_micro=1_000_000, longest_s=3000, declared=False)
+"""What an attempt on OFFER may cost: ten minutes to boot, half an hour, and ten minutes to spare."""
+
+
+def untrusted(state, **changes):
+    return a_run(state=state, plan=PLAN, untrusted=Untrusted.FORK, quote=QUOTE, **changes)
+
+
+def test_what_waits_goes_on_with_an_approval_of_its_commit_and_of_no_other():
+    waiting = untrusted(RunState.WAITING_APPROVAL)
+    row = saved(decide_run(waiting, (), RunFacts(approval=GIVEN), START))
+    assert (row.state, row.approval) == (RunState.QUEUED, "approval-1")
+    other = replace(GIVEN, sha=CommitSha("d" * 40))
+    assert saved(decide_run(waiting, (), RunFacts(approval=other), START)).state is RunState.WAITING_APPROVAL
+
+
+def test_a_ceiling_below_the_worst_price_is_not_enough_and_is_told():
+    waiting = untrusted(RunState.WAITING_APPROVAL)
+    short = replace(GIVEN, max_usd_micro=QUOTE.worst_usd_micro - 1)
+    row = saved(decide_run(waiting, (), RunFacts(approval=short), START))
+    assert row.state is RunState.WAITING_APPROVAL
+    assert row.detail == "It may cost $0.84, and the approval by carol is for at most $0.833333."
+    for most in (QUOTE.worst_usd_micro, None):
+        enough = replace(GIVEN, max_usd_micro=most)
+        assert saved(decide_run(waiting, (), RunFacts(approval=enough), START)).state is RunState.QUEUED
+
+
+def test_without_a_known_price_the_offers_themselves_are_held_to_the_ceiling():
+    waiting = untrusted(RunState.WAITING_APPROVAL)
+    row = saved(decide_run(replace(waiting, quote=None), (), RunFacts(approval=GIVEN), START))
+    assert row.state is RunState.QUEUED
+    short = RunFacts(offers=(OFFER,), free_slots={"fake": 1}, approval=replace(GIVEN, max_usd_micro=1))
+    row = saved(decide_run(replace(row, plan=PLAN), (), short, START))
+    assert (row.state, row.approval) == (RunState.WAITING_APPROVAL, "")
+    assert "It may cost $0.84" in row.detail
+
+
+def test_a_price_that_rose_is_waited_for_at_rest():
+    """It does not go back and forth between the price of the plan and the one of now."""
+    dearer = replace(OFFER, usd_per_hour_micro=2_000_000)
+    facts = RunFacts(
+        offers=(replace(dearer, usd_per_hour_micro=3_000_000), dearer), free_slots={"fake": 1}, approval=GIVEN
+    )
+    row = saved(decide_run(untrusted(RunState.QUEUED, approval="approval-1"), (), facts, START))
+    assert (row.state, row.quote.usd_per_hour_micro) == (RunState.WAITING_APPROVAL, 2_000_000)
+    again = saved(decide_run(row, (), RunFacts(approval=GIVEN), START))
+    assert (again.state, again.due_at, again.detail) == (RunState.WAITING_APPROVAL, later(days=13), row.detail)
+    higher = replace(GIVEN, max_usd_micro=2_000_000)
+    assert saved(decide_run(again, (), RunFacts(approval=higher), START)).state is RunState.QUEUED
+
+
+def test_an_offer_above_the_ceiling_is_not_taken():
+    dear = replace(OTHER, usd_per_hour_micro=2_000_000)
+    facts = RunFacts(offers=(dear, CHEAP), free_slots={"fake": 1, "other": 1}, approval=GIVEN)
+    assert decide_run(untrusted(RunState.QUEUED), (), facts, START) == Choose(CHEAP)
+
+
+def test_what_the_first_attempt_cost_is_a_part_of_the_ceiling():
+    run = untrusted(RunState.QUEUED, attempts=1)
+    facts = RunFacts(offers=(OFFER,), free_slots={"fake": 1}, approval=GIVEN)
+    assert decide_run(run, (lost(),), facts, later(seconds=10)) == Choose(OFFER)
+    spent = replace(facts, spent_usd_micro=200_000)
+    assert saved(decide_run(run, (lost(),), spent, later(seconds=10))).state is RunState.WAITING_APPROVAL
+
+
+@pytest.mark.parametrize("offers", [None, (OFFER,)])
+def test_a_queued_run_whose_approval_is_gone_waits_again(offers):
+    facts = RunFacts(offers=offers, free_slots={"fake": 1})
+    row = saved(decide_run(untrusted(RunState.QUEUED, approval="approval-1"), (), facts, START))
+    assert (row.state, row.approval) == (RunState.WAITING_APPROVAL, "")
+
+
+def test_trusted_code_needs_nobodys_word():
+    facts = RunFacts(offers=(OFFER,), free_slots={"fake": 1})
+    assert decide_run(queued(), (), facts, START) == Choose(OFFER)
 
 
 def test_a_queued_run_asks_before_it_decides():

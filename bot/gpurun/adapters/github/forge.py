@@ -90,6 +90,7 @@ class GitHubForge:
             base_sha=CommitSha(pull.base.sha),
             base_ref=pull.base.ref,
             author=pull.user.login if pull.user else answers.GHOST,
+            author_is_bot=pull.user is not None and pull.user.type == "Bot",
             title=pull.title,
             default_branch=BranchName(pull.base.repo.default_branch),
             mergeable=pull.mergeable,

@@ -47,8 +47,9 @@ class SubmodulePlaces:
     async def key(
         self, calls: client.Calls, repo: RepoRef, link: Gitlink, name: RepoName, *, reader: str, now: datetime
     ) -> Key:
-        """For that repository alone, when the App is installed there and `reader` may read it; else one for the run's
-        own repository, which reads what is public and proves nothing. Raises: PinNotFound, what the client raises.
+        """For that repository alone, when the App is installed there and `reader` may read it (empty: nobody); else one
+        for the run's own repository, which reads what is public and proves nothing. Raises: PinNotFound, what the
+        client raises.
         """
         if _owner(name) == _owner(repo.name):
             try:
@@ -57,6 +58,12 @@ class SubmodulePlaces:
                 if not is_refused(exc, NOT_INSTALLED, now=now):
                     raise
             else:
+                if found.private and not reader:
+                    raise PinNotFound(
+                        f"The submodule {quoted(link.path)} is the private repository {name}, and code of a fork, or "
+                        "of an author who may not push, gets what everybody may read.",
+                        hint="Write `checkout: {submodules: skip}`.",
+                    )
                 if found.private and not await _may_read(calls, name, reader, now=now):
                     raise PinNotFound(
                         f"The submodule {quoted(link.path)} is the private repository {name}, which @{reader} may not "

@@ -67,6 +67,9 @@ class HuggingFaceHub:
     ) -> None:
         """`at_terminal`: refusals speak to whoever sets the token, and not to those who use a bot."""
         self._wire = HubWire(endpoint, token, Pauses(clock), idle_timeout_s=idle_timeout_s, at_terminal=at_terminal)
+        self._anonymous = HubWire(
+            endpoint, SecretStr(""), Pauses(clock), idle_timeout_s=idle_timeout_s, at_terminal=at_terminal
+        )
         self._downloads = Downloads(self._wire)
         self._resolve_timeout_s = resolve_timeout_s
         self._clock = clock
@@ -80,13 +83,25 @@ class HuggingFaceHub:
         """Lets connections go; the next call opens new ones."""
         await self._layouts.close()
         await self._wire.close()
+        await self._anonymous.close()
+
+    async def require_open(self, spec: ModelSpec, *, gated_too: bool) -> None:
+        """The hub shows the list of a gated model to everybody, and its files only to who has access."""
+        _check_id(spec.id)
+        try:
+            with anyio.fail_after(self._resolve_timeout_s):
+                entries = await self._list(spec, self._anonymous)
+                if not gated_too:
+                    await self._probe(spec, entries, self._anonymous)
+        except TimeoutError as exc:
+            raise HubUnavailable(f"The hub took longer than {self._resolve_timeout_s:g} s for {spec.id}.") from exc
 
     async def resolve(self, spec: ModelSpec) -> ModelPin:
         _check_id(spec.id)
         try:
             with anyio.fail_after(self._resolve_timeout_s):
-                entries = await self._list(spec)
-                await self._probe(spec, entries)
+                entries = await self._list(spec, self._wire)
+                await self._probe(spec, entries, self._wire)
                 small = await self._small_hashes(spec, [entry for entry in entries if entry.lfs is None])
         except TimeoutError as exc:
             raise HubUnavailable(
@@ -198,16 +213,16 @@ class HuggingFaceHub:
 
     # --- the list
 
-    async def _list(self, spec: ModelSpec) -> tuple[Entry, ...]:
+    async def _list(self, spec: ModelSpec, wire: HubWire) -> tuple[Entry, ...]:
         """The wanted files of all pages.
 
         The address of the next page is ours with the hub's cursor: mirrors point to the original hub.
         """
-        asked = self._asked(spec)
-        url = self._wire.tree_url(asked)
+        asked = _asked(wire, spec)
+        url = wire.tree_url(asked)
         listing = Listing(spec)
         for _ in range(_MAX_PAGES):
-            async with self._wire.get(url, asked) as response:
+            async with wire.get(url, asked) as response:
                 listing.add(read_page(await whole(response, asked, max_bytes=_MAX_PAGE_BYTES)))
                 following = response.links.get("next", {}).get("url")
             if following is None:
@@ -215,13 +230,13 @@ class HuggingFaceHub:
             url = url.copy_with(query=response.url.join(following).query)
         raise PinNotFound(f"{spec.id} has more than {_MAX_PAGES} pages of files at that commit.")
 
-    async def _probe(self, spec: ModelSpec, entries: tuple[Entry, ...]) -> None:
+    async def _probe(self, spec: ModelSpec, entries: tuple[Entry, ...], wire: HubWire) -> None:
         """Asks for one file, as a download would: a gated model shows its list to everybody, but not its files.
 
         The answer also says which commit it is from: a branch may be named like a commit.
         """
         path = next((entry.path for entry in entries if entry.lfs is not None), entries[0].path)
-        commit = await self._wire.commit_of(self._asked(spec, path))
+        commit = await wire.commit_of(_asked(wire, spec, path))
         if commit != spec.revision:
             came = f"commit {commit}" if commit else "no commit"
             raise PinNotFound(
@@ -270,13 +285,17 @@ class HuggingFaceHub:
             raise HubUnavailable(f"{asked}: the bot cannot keep it ({exc.strerror}).") from exc
 
     def _asked(self, of: ModelSpec | ModelPin, path: str = "") -> Asked:
-        return self._wire.asked(of.kind, of.id, of.revision, path)
+        return _asked(self._wire, of, path)
 
     def _cache(self, of: ModelSpec | ModelPin) -> RepoCache:
         name = hub_path(of.kind, of.id).replace("/", "--")
         if name not in self._caches:
             self._caches[name] = RepoCache(self._cache_folder / name)
         return self._caches[name]
+
+
+def _asked(wire: HubWire, of: ModelSpec | ModelPin, path: str = "") -> Asked:
+    return wire.asked(of.kind, of.id, of.revision, path)
 
 
 def _check_id(model_id: str) -> None:

@@ -12,13 +12,14 @@ from gpurun.ports.store import Kind, Lease
 
 _IDENTITY = (
     "id", "pr", "job", "sha", "base_sha", "who", "why", "comment_id", "created_at", "read_key", "config_text", "folder",
-    "policy_text",
+    "policy_text", "base_ref", "untrusted",
 )  # fmt: skip
 _ENGINE_OWNED = (
     "state", "state_since", "tries", "last_error", "pins", "plan", "plan_digest", "result_key", "attempts",
     "verdict", "reason", "detail", "error_line", "faults", "notes", "max_attempts", "ended_at",
+    "quote", "approval",
 )  # fmt: skip
-_INTENTS = ("also_asked", "cancel_at", "cancel_by", "superseded_by", "paused", "approval")
+_INTENTS = ("also_asked", "cancel_at", "cancel_by", "superseded_by", "paused")
 _PLAIN = (*_IDENTITY, *_ENGINE_OWNED, *_INTENTS, "due_at")
 
 _BY_ID = select(tables.run).where(tables.run.c.id == bindparam("id_"))

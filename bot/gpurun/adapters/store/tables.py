@@ -15,12 +15,24 @@ from sqlalchemy.orm import registry
 from sqlmodel import Field, SQLModel
 
 from gpurun.adapters.store.codec import FileText, Moment, Named, Structured, Words
+from gpurun.domain.approval import ApprovalEnd
 from gpurun.domain.delivery import InboxState
 from gpurun.domain.ids import CommitSha, JobName, RepoName
 from gpurun.domain.offer import DiskUse, InstanceState, Offer
 from gpurun.domain.plan import Plan
 from gpurun.domain.publication import PublicationKind, PublicationState
-from gpurun.domain.run import AttemptState, Fault, Phase, Pins, Result, RunState, StrayState, Verdict
+from gpurun.domain.run import (
+    AttemptState,
+    Fault,
+    Phase,
+    Pins,
+    Quote,
+    Result,
+    RunState,
+    StrayState,
+    Untrusted,
+    Verdict,
+)
 from gpurun.domain.stream import StreamName
 
 metadata = MetaData(
@@ -136,6 +148,8 @@ class RunRow(Work, table=True):
     config_text: str | None = Field(sa_type=FileText, nullable=True)
     folder: str = Field(sa_type=Words, sa_column_kwargs={"server_default": ""})
     policy_text: str | None = Field(sa_type=FileText, nullable=True)
+    base_ref: str = Field(sa_type=Words, sa_column_kwargs={"server_default": ""})
+    untrusted: str | None = Field(default=None, sa_type=Named(Untrusted), nullable=True)
     also_asked: str = Field(sa_type=Structured(tuple[str, ...]))
 
     state: str = Field(sa_type=Named(RunState))
@@ -152,13 +166,14 @@ class RunRow(Work, table=True):
     faults: str = Field(sa_type=Structured(tuple[Fault, ...]), sa_column_kwargs={"server_default": "[]"})
     notes: str = Field(sa_type=Structured(tuple[str, ...]), sa_column_kwargs={"server_default": "[]"})
     max_attempts: int = Field(default=2, sa_column_kwargs={"server_default": "2"})
+    quote: str | None = Field(default=None, sa_type=Structured(Quote), nullable=True)
+    approval: str = Field(sa_type=Words)
     ended_at: datetime | None = Field(sa_type=Moment, nullable=True)
 
     cancel_at: datetime | None = Field(sa_type=Moment, nullable=True)
     cancel_by: str = Field(sa_type=Words)
     superseded_by: str = Field(sa_type=Words)
     paused: bool = False
-    approval: str = Field(sa_type=Words)
 
 
 class AttemptRow(Work, table=True):
@@ -312,6 +327,37 @@ class RefusalRow(Row, table=True):
     told_at: datetime = Field(sa_type=Moment)
 
 
+class ApprovalRow(Row, table=True):
+    """`domain.approval.Approval`. A pull request has one that holds, or none."""
+
+    __tablename__ = "approval"
+    __table_args__ = (
+        Index(
+            "uq_approval_in_force",
+            "repo_id",
+            "pr",
+            unique=True,
+            sqlite_where=text("ended_at IS NULL"),
+            postgresql_where=text("ended_at IS NULL"),
+        ),
+        Index(None, "repo_id", "pr", "at"),
+    )
+
+    id: str = Field(primary_key=True, sa_type=Words)
+    installation_id: int = Field(sa_type=BigInteger)
+    repo_name: str = Field(sa_type=Named(RepoName))
+    repo_id: int = Field(sa_type=BigInteger)
+    pr: int = Field(sa_type=BigInteger)
+    sha: str = Field(sa_type=Named(CommitSha))
+    max_usd_micro: int | None = Field(default=None, sa_type=BigInteger, nullable=True)
+    by: str = Field(sa_type=Words)
+    at: datetime = Field(sa_type=Moment)
+    asked_at: datetime = Field(sa_type=Moment)
+    ended_at: datetime | None = Field(default=None, sa_type=Moment, nullable=True)
+    end: str | None = Field(default=None, sa_type=Named(ApprovalEnd), nullable=True)
+    ended_by: str = Field(sa_type=Words)
+
+
 class SecretRow(Row, table=True):
     """`domain.secret.KeptSecret`: one version of a secret."""
 
@@ -440,6 +486,7 @@ stray: Table = metadata.tables["stray"]
 publication: Table = metadata.tables["publication"]
 install: Table = metadata.tables["install"]
 refusal: Table = metadata.tables["refusal"]
+approval: Table = metadata.tables["approval"]
 secret: Table = metadata.tables["secret"]
 secret_use: Table = metadata.tables["secret_use"]
 stream: Table = metadata.tables["stream"]

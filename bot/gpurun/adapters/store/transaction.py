@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpurun.adapters.store.approvals import ApprovalTable
 from gpurun.adapters.store.attempts import AttemptTable
 from gpurun.adapters.store.audit import AuditTable
 from gpurun.adapters.store.inbox import InboxTable
@@ -25,6 +26,7 @@ class Transaction(
     ProviderTable,
     PublicationTable,
     InstallTable,
+    ApprovalTable,
     SecretTable,
     AuditTable,
 ):

@@ -154,6 +154,10 @@ async def test_a_submodule_is_fetched_once_and_asked_for_each_time(place):
         await place.pins(app, sha)
     with pytest.raises(PinNotFound, match="@nobody-of-that-name may not read"):
         await place.pins(app, sha, reader="nobody-of-that-name")
+    with pytest.raises(PinNotFound, match="of a fork, or of an author who may not push, gets what everybody may read"):
+        await place.pins(app, sha, reader="")
+    lib.private = False
+    assert (await place.pins(app, sha, reader="")).links[0].source == f"{place.github.git_url}/acme/lib.git"
 
 
 async def test_a_private_submodule_where_the_app_is_not_or_of_somebody_else_is_refused(place):

@@ -12,10 +12,11 @@ from sqlalchemy import MetaData, insert, text
 
 from gpurun.adapters.store import adopt, check, schema, tables, upgrade
 from gpurun.adapters.store.database import open_postgres, open_sqlite
+from gpurun.domain.approval import ApprovalEnd
 from gpurun.domain.delivery import InboxState
 from gpurun.domain.errors import StoreBusy
 from gpurun.domain.publication import PublicationState
-from gpurun.domain.run import AttemptState, Fault, RunState, StrayState
+from gpurun.domain.run import AttemptState, Fault, RunState, StrayState, Untrusted
 from gpurun.domain.stream import StreamName
 from tests.services.postgres import make_store
 from tests.unit.adapters.store.samples import a_run, an_attempt
@@ -92,6 +93,7 @@ async def test_rows_of_every_revision_are_read_after_the_upgrade(empty_url, cloc
         assert (await store.verify_audit()).first_bad is None
 
 
+SINCE_0006 = {"base_ref": "", "untrusted": None, "quote": None}
 SINCE_0004 = {"faults": (), "notes": (), "max_attempts": 2, "folder": "", "policy_text": None}
 SINCE_0002 = {"exit_code": None, "disk": None}
 WITH_0004 = {
@@ -104,7 +106,8 @@ WITH_0004 = {
 
 
 def _read_everything(tx, revision):
-    assert tx.run("run-1") == (ENDED if revision >= "0004" else replace(ENDED, **SINCE_0004))
+    ended = ENDED if revision >= "0006" else replace(ENDED, **SINCE_0006)
+    assert tx.run("run-1") == (ended if revision >= "0004" else replace(ended, **SINCE_0004))
     assert tx.run("run-2") == a_run("run-2")
     assert tx.attempt("attempt-1") == (FULL if revision >= "0002" else replace(FULL, **SINCE_0002))
     assert tx.attempt("attempt-2") == an_attempt("attempt-2", number=2)
@@ -120,6 +123,9 @@ def _read_everything(tx, revision):
     if revision >= "0005":
         assert [secret.id for secret in tx.given("attempt-1")] == ["version-1"]
         assert [secret.id for secret in tx.secrets("octo/models")] == ["version-2"]
+    ids = [one.id for one in tx.approvals(ENDED.repo, 1)]
+    assert ids == (["approval-1", "approval-2"] if revision >= "0006" else [])
+    assert (tx.approval(ENDED.repo, 1) is not None) is (revision >= "0006")
 
 
 def test_a_migrated_database_is_the_same_as_a_new_one(empty_url, tmp_path, request):
@@ -202,6 +208,8 @@ def test_no_state_that_rows_may_hold_is_renamed_or_removed():
         "chosen", "creating", "looking", "unsure", "booting", "live", "destroying", "gone", "void",
     } <= set(AttemptState)  # fmt: skip
     assert {"seen", "destroying", "gone"} <= set(StrayState)
+    assert {"pushed", "closed", "drafted", "rebased", "revoked", "replaced"} <= set(ApprovalEnd)
+    assert {"fork", "author"} <= set(Untrusted)
     assert {"idle", "due", "sending", "reconciling", "dead"} <= set(PublicationState)
 
 

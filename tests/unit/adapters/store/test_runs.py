@@ -7,7 +7,7 @@ from gpurun.domain.errors import Bug
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.ids import CommitSha, ImageRef, JobName, RepoName, Revision, TreeSha
 from gpurun.domain.plan import ModelFile, ModelPin, Plan, Resources
-from gpurun.domain.run import AttemptState, Fault, Pins, RunState, Verdict
+from gpurun.domain.run import AttemptState, Fault, Pins, Quote, RunState, Untrusted, Verdict
 from gpurun.ports.store import Kind
 from tests.fakes.clock import START
 from tests.unit.adapters.store.samples import REPO, SHA, a_run, an_attempt, claim, claim_one
@@ -49,6 +49,9 @@ ENDED = a_run(
     max_attempts=3,
     folder="sub",
     policy_text="version: 1\n",
+    base_ref="main",
+    untrusted=Untrusted.FORK,
+    quote=Quote(label="local Docker", usd_per_hour_micro=1_000_000, longest_s=3000, declared=True),
     ended_at=START + timedelta(seconds=5),
     cancel_at=START,
     cancel_by="bob",
@@ -97,9 +100,10 @@ async def test_saving_writes_what_the_engine_owns_and_nothing_else(store):
         cancel_by="bob",
         superseded_by="",
         paused=True,
-        approval="",
         folder="",
         policy_text=None,
+        base_ref="",
+        untrusted=None,
     )
     assert await read(store) == expected
 
