@@ -50,7 +50,7 @@ async def test_a_fork_is_asked_about_allowed_run_and_stopped(world: World):
     assert "-run: echo good\n+run: echo mine; ls; env" in request
     assert not world.made_containers()
     world.comment(f"/gpurun approve sha={pull.head_sha}", by="alice")
-    await world.expect_comment("is for people with the role maintain")
+    await world.expect_comment(f"{pull.head_sha}` is for people with the role maintain")
     world.comment(f"/gpurun approve sha={pull.head_sha} max-cost=1", by="dan")
     await world.expect_check("gpurun / smoke", "success")
     body = await world.expect_comment("✅ passed")

@@ -128,16 +128,6 @@ async def test_b102_an_image_that_is_not_there_is_refused(world: World):
     assert "sha256:000" in await world.expect_comment("refused")
 
 
-async def test_code_of_a_fork_does_not_run(world: World):
-    world.jobs(smoke={"run": "echo hi"})
-    mallory = world.github.user("mallory")
-    fork = mallory.open_pull_request(world.repo, branch="evil", files={"evil.py": "pass"}, fork=True)
-    world.comment("/gpurun smoke", on=fork)
-    await world.expect_comment("fork", on=fork)
-    assert world.github.checks(world.repo) == []
-    assert world.containers() == []
-
-
 async def test_the_bot_is_killed_while_the_job_runs(world: World):
     world.jobs(smoke={"run": f"echo before; {WAIT_FOR_GO}; for i in $(seq 500); do echo line $i; done"})
     world.comment("/gpurun smoke")

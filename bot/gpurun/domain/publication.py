@@ -18,6 +18,11 @@ class PublicationKind(StrEnum):
     REPLY = "reply"
     """A comment whose text is fixed: help, refusals."""
     CHECK = "check"
+    """Of a run."""
+    GATE = "gate"
+    """The check `gpurun/gate` of one commit."""
+    NEED = "need"
+    """The check of a required job that nobody has started."""
 
 
 class PublicationState(StrEnum):
@@ -42,7 +47,7 @@ class Publication:
     run_id: str
     """Empty for replies and reactions."""
     text: str
-    """reply: its body; react: the reaction's content; else empty."""
+    """reply: its body; react: the reaction's content; need: the job, as `smoke` or `smoke (sub)`; else empty."""
     comment_id: int
     """react: what is reacted to; else 0."""
     nonce: str
@@ -59,3 +64,5 @@ class Publication:
     """When it is its turn to write (`domain.pace`); used up by the write."""
     tries: int = 0
     last_error: str = ""
+    gate_id: str = ""
+    """gate and need: what it is about; else empty."""

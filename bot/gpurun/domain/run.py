@@ -17,6 +17,7 @@ from gpurun.domain.build import BuildPin
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.ids import CommitSha, ImageRef, JobName, TreeSha
 from gpurun.domain.lock import Lock
+from gpurun.domain.narrow import Narrow
 from gpurun.domain.offer import DiskUse, InstanceState, Offer
 from gpurun.domain.plan import ModelPin, Plan, SetupInput
 from gpurun.domain.source import Gitlink, GitTag, Merge
@@ -227,6 +228,8 @@ class Run:
     """The folder that holds the file, from the top of the repository; empty for the top."""
     policy_text: str | None = None
     """`.gpurun.yml` of the default branch when the run was asked for; None when there is none, or for a local run."""
+    narrow: Narrow = field(default_factory=Narrow)
+    """What was asked of it beyond the file."""
     also_asked: tuple[str, ...] = ()
     """Who asked for the same while it was live."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 import anyio.to_thread
 
@@ -88,9 +89,19 @@ class Seen:
     """Requests beyond those that every comment takes."""
 
     @property
+    def who(self) -> str:
+        """The login of whoever asks."""
+        return self.comment.author
+
+    @property
+    def asked_at(self) -> datetime:
+        """When, by the forge's clock."""
+        return self.comment.created_at
+
+    @property
     def rights(self) -> frozenset[Right]:
         """Of the commenter, now."""
-        return rights_of(self.comment.author, self.permission, self.permissions)
+        return rights_of(self.who, self.permission, self.permissions)
 
 
 @dataclass(frozen=True, slots=True)

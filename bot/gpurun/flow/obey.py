@@ -63,11 +63,11 @@ class Obey:
             return [reply.nothing_to_cancel(command.job, command.path)]
         said: list[str] = []
         for run in live:
-            denied = self._denied(command, own_run=run.who == self.seen.comment.author)
+            denied = self._denied(command, own_run=run.who == self.seen.who)
             if denied:
                 said.append(reply.error(denied))
                 continue
-            tx.ask_cancel(run.id, self.seen.comment.author)
+            tx.ask_cancel(run.id, self.seen.who)
             tx.audit(entry(tx, self.seen, "run_cancel_asked", f"run:{run.id}"))
         return list(dict.fromkeys(said))
 
@@ -95,9 +95,9 @@ class Obey:
             pr=self._pr,
             sha=command.sha,
             max_usd_micro=command.max_usd_micro,
-            by=seen.comment.author,
+            by=seen.who,
             at=tx.now(),
-            asked_at=seen.comment.created_at,
+            asked_at=seen.asked_at,
         )
         tx.approve(approval)
         most = "" if approval.max_usd_micro is None else str(approval.max_usd_micro)
@@ -117,7 +117,7 @@ class Obey:
         approval = tx.hold_approval(self.asked.repo, self._pr)
         if approval is None:
             return [reply.nothing_to_revoke()]
-        who = self.seen.comment.author
+        who = self.seen.who
         approvals.end(tx, approval, ApprovalEnd.REVOKED, by=who, actor=f"@{who}")
         return [reply.revoked(approval)]
 
@@ -140,7 +140,7 @@ class Obey:
             # nobody joins a run that was told to end: it would never answer them
             same = (run.job, run.folder, run.sha) == (command.job, file.folder, pull_request.head_sha)
             if same and run.cancel_at is None:
-                tx.also_asked(run.id, self.seen.comment.author)
+                tx.also_asked(run.id, self.seen.who)
                 tx.raise_rev(run.id, final=False, urgent=False)
                 tx.audit(entry(tx, self.seen, "run_joined", f"run:{run.id}"))
                 return []
@@ -190,7 +190,7 @@ class Obey:
             base_sha=seen.pull_request.base_sha,
             base_ref=seen.pull_request.base_ref,
             untrusted=seen.untrusted,
-            who=seen.comment.author,
+            who=seen.who,
             why="comment",
             comment_id=seen.comment.id,
             created_at=now,
@@ -253,7 +253,7 @@ def entry(tx: Tx, seen: Seen, kind: str, subject: str, **data: str) -> AuditEntr
     """An audit row in the name of the commenter."""
     return AuditEntry(
         at=tx.now(),
-        actor=f"@{seen.comment.author}",
+        actor=f"@{seen.who}",
         kind=kind,
         subject=subject,
         data={"comment": seen.comment.id, "sha": seen.pull_request.head_sha, **data},

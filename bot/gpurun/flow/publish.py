@@ -195,6 +195,8 @@ class Publisher:
                 facts = await self._facts(row)
                 check = minimal_check(facts) if minimal else render_check(facts)
                 return Body(check=self._check(check))
+            case PublicationKind.GATE | PublicationKind.NEED:
+                raise Bug("nothing makes gates yet")
 
     def _comment(self, text: str, row: Publication) -> str:
         return f"{self.hide(text)}\n\n{marker(row.nonce)}"

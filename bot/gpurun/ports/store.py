@@ -15,6 +15,8 @@ from typing import Protocol, TypeVar
 from gpurun.domain.approval import Approval, ApprovalEnd
 from gpurun.domain.delivery import Delivery, InboxRow, InboxState
 from gpurun.domain.forge import RepoRef
+from gpurun.domain.gate import Gate, Override, Pause
+from gpurun.domain.ids import CommitSha
 from gpurun.domain.offer import DiskUse, InstanceState
 from gpurun.domain.pace import Pace
 from gpurun.domain.publication import Publication
@@ -34,6 +36,7 @@ class Kind(StrEnum):
     PROVIDER_ACCOUNT = "provider_account"
     STRAY = "stray"
     PUBLICATION = "publication"
+    GATE = "gate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,10 @@ class InboxRows(Protocol):
         """Gives the row back; `slot_at` is what was booked for it. Not a try."""
         ...
 
+    def take_press(self, check_id: int, action: str, sender: str, second: int, inbox_id: str) -> bool:
+        """The unique (check, action, sender, second) row. True for the inbox row that made it, also when asked anew."""
+        ...
+
     def take_command(self, repo: str, comment_id: int, index: int, inbox_id: str) -> bool:
         """The unique (repo, comment, index) row. True for the inbox row that made it, also when asked again."""
         ...
@@ -121,6 +128,14 @@ class RunRows(Protocol):
         ...
 
     def runs_of_commit(self, repo_name: str, sha: str) -> tuple[Run, ...]: ...
+
+    def runs_of_pull(self, repo: RepoRef, pr: int, sha: CommitSha) -> tuple[Run, ...]:
+        """Of that commit of that pull request, oldest first."""
+        ...
+
+    def live_runs_of_repo(self, repo: RepoRef) -> tuple[Run, ...]:
+        """Those that have not ended, of every pull request, oldest first."""
+        ...
 
     def latest_runs(self, *, limit: int) -> tuple[Run, ...]: ...
 
@@ -267,6 +282,10 @@ class PublicationRows(Protocol):
         """Every target of the run wants to show the newest truth: due now if final or urgent, else `sent_at + 15 s`."""
         ...
 
+    def raise_gate(self, repo: RepoRef, pr: int) -> None:
+        """`gpurun/gate` of the pull request wants to show the newest truth, at once."""
+        ...
+
     def send_publication(self, lease: Lease) -> bool:
         """The CAS before a POST: state `sending`, `sent_at` now, while the lease is ours. Keeps the lease."""
         ...
@@ -338,6 +357,52 @@ class ApprovalRows(Protocol):
         ...
 
 
+class GateRows(Protocol):
+    """What must have passed, who said otherwise, and where nothing starts."""
+
+    def open_gate(self, gate: Gate) -> None:
+        """A new one; where (repo, pr, sha) is known that one is open again, has the new `base_ref`, and is due now."""
+        ...
+
+    def gate(self, id: str) -> Gate | None: ...
+
+    def gates(self, repo: RepoRef, pr: int) -> tuple[Gate, ...]:
+        """Open ones, oldest first."""
+        ...
+
+    def save_gate(self, gate: Gate, lease: Lease) -> bool:
+        """Writes state, look and the like, and gives the row back. False: lease lost."""
+        ...
+
+    def end_gate(self, id: str) -> None:
+        """Nobody asks for it any more."""
+        ...
+
+    def override(self, override: Override) -> None:
+        """From now on it holds; an older one of the same job and commit ends."""
+        ...
+
+    def overrides(self, repo: RepoRef, pr: int, sha: CommitSha) -> tuple[Override, ...]:
+        """Those that hold, oldest first."""
+        ...
+
+    def end_override(self, id: str, by: str) -> bool:
+        """False when it had ended."""
+        ...
+
+    def pause(self, pause: Pause) -> None:
+        """From now on it holds; one that held ends."""
+        ...
+
+    def pause_of(self, repo: RepoRef) -> Pause | None:
+        """The one that holds."""
+        ...
+
+    def end_pause(self, id: str, by: str) -> bool:
+        """False when it had ended."""
+        ...
+
+
 class AuditRows(Protocol):
     """Append-only; each row carries its own hash, the sealer gives position and previous hash."""
 
@@ -360,6 +425,7 @@ class Tx(
     PublicationRows,
     InstallRows,
     ApprovalRows,
+    GateRows,
     SecretRows,
     AuditRows,
     Protocol,

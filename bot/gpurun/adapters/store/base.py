@@ -36,6 +36,7 @@ from gpurun.adapters.store import tables
 from gpurun.adapters.store.codec import Moment, micros, moment
 from gpurun.domain.delivery import InboxState
 from gpurun.domain.errors import Bug
+from gpurun.domain.gate import GateState
 from gpurun.domain.publication import PublicationState
 from gpurun.domain.run import AttemptState, RunState, StrayState
 from gpurun.ports.clock import Clock
@@ -59,6 +60,7 @@ WORK: Mapping[Kind, Table] = {
     Kind.PROVIDER_ACCOUNT: tables.provider_account,
     Kind.STRAY: tables.stray,
     Kind.PUBLICATION: tables.publication,
+    Kind.GATE: tables.gate,
 }
 
 _OPEN_STATES: Mapping[Kind, tuple[str, ...]] = {
@@ -66,6 +68,7 @@ _OPEN_STATES: Mapping[Kind, tuple[str, ...]] = {
     Kind.RUN: tuple(state for state in RunState if state is not RunState.ENDED),
     Kind.ATTEMPT: tuple(state for state in AttemptState if state not in {AttemptState.GONE, AttemptState.VOID}),
     Kind.STRAY: (StrayState.SEEN, StrayState.DESTROYING),
+    Kind.GATE: (GateState.OPEN,),
     Kind.PUBLICATION: tuple(state for state in PublicationState if state is not PublicationState.DEAD),
 }
 """States with work left. A state that this version does not know is in none of them, so its row is left alone."""

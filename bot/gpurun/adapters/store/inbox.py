@@ -107,6 +107,13 @@ class InboxTable(TransactionBase):
         owner = select(table.c.inbox_id).filter_by(**key)
         return bool(self._connection.execute(owner).scalar_one() == inbox_id)
 
+    def take_press(self, check_id: int, action: str, sender: str, second: int, inbox_id: str) -> bool:
+        table = tables.press
+        key = {"check_id": check_id, "action": action, "sender": sender, "second": second}
+        self._change(self._insert(table).values(inbox_id=inbox_id, **key).on_conflict_do_nothing())
+        owner = select(table.c.inbox_id).filter_by(**key)
+        return bool(self._connection.execute(owner).scalar_one() == inbox_id)
+
 
 def _insert_together(cursor: Any, rows: Sequence[tuple[Any, ...]]) -> int:
     """How many of them are new."""

@@ -12,6 +12,7 @@ from gpurun.adapters.store.base import NOW, Row, TransactionBase, Values, earlie
 from gpurun.adapters.store.codec import Moment
 from gpurun.domain.folder import job_in
 from gpurun.domain.forge import RepoRef
+from gpurun.domain.gate import GateState
 from gpurun.domain.publication import Publication, PublicationKind, PublicationState
 from gpurun.ports.store import Kind, Lease
 
@@ -20,7 +21,7 @@ SPACING = timedelta(seconds=15)
 
 _FIELDS = (
     "id", "kind", "pr", "run_id", "text", "comment_id", "nonce", "created_at", "state", "due_at", "desired_rev",
-    "sent_rev", "final", "remote_id", "sent_at", "slot_at", "tries", "last_error",
+    "sent_rev", "final", "remote_id", "sent_at", "slot_at", "tries", "last_error", "gate_id",
 )  # fmt: skip
 _SENDER_OWNED = ("state", "sent_rev", "remote_id", "sent_at", "slot_at", "tries", "last_error")
 _IN_FLIGHT = (PublicationState.SENDING, PublicationState.RECONCILING)
@@ -57,6 +58,20 @@ class PublicationTable(TransactionBase):
             self._change(_raise_at_once(), {"mine_": run_id, "now_": now, "final_": final})
         else:
             self._change(_raise_spaced(), {"mine_": run_id, "now_": now, "spaced_since_": now - SPACING})
+
+    def raise_gate(self, repo: RepoRef, pr: int) -> None:
+        table, gate = tables.publication, tables.gate
+        gates = select(gate.c.id).where(gate.c.repo_id == repo.id, gate.c.pr == pr, gate.c.state == GateState.OPEN)
+        self._change(
+            update(table)
+            .where(table.c.gate_id.in_(gates), table.c.kind == PublicationKind.GATE, is_open(Kind.PUBLICATION))
+            .values(
+                desired_rev=table.c.desired_rev + 1,
+                state=case((table.c.state.in_(_IN_FLIGHT), table.c.state), else_=PublicationState.DUE),
+                due_at=earlier(table.c.due_at, self.now()),
+                woken_at=self.now(),
+            )
+        )
 
     def send_publication(self, lease: Lease) -> bool:
         table = tables.publication

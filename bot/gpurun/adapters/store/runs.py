@@ -7,12 +7,13 @@ from sqlalchemy import bindparam, select, update
 from gpurun.adapters.store import tables
 from gpurun.adapters.store.base import Row, TransactionBase, Whole
 from gpurun.domain.forge import RepoRef
+from gpurun.domain.ids import CommitSha
 from gpurun.domain.run import Run, RunState
 from gpurun.ports.store import Kind, Lease
 
 _IDENTITY = (
     "id", "pr", "job", "sha", "base_sha", "who", "why", "comment_id", "created_at", "read_key", "config_text", "folder",
-    "policy_text", "base_ref", "untrusted",
+    "policy_text", "base_ref", "untrusted", "narrow",
 )  # fmt: skip
 _ENGINE_OWNED = (
     "state", "state_since", "tries", "last_error", "pins", "plan", "plan_digest", "result_key", "attempts",
@@ -47,6 +48,17 @@ class RunTable(TransactionBase):
         table = tables.run
         same = select(table).where(table.c.repo_name == repo_name, table.c.sha == sha)
         return tuple(map(_run, self._all(same.order_by(table.c.created_at, table.c.id))))
+
+    def runs_of_pull(self, repo: RepoRef, pr: int, sha: CommitSha) -> tuple[Run, ...]:
+        table = tables.run
+        same = select(table).where(table.c.repo_name == repo.name, table.c.sha == sha)  # of the index
+        mine = same.where(table.c.repo_id == repo.id, table.c.pr == pr)
+        return tuple(map(_run, self._all(mine.order_by(table.c.created_at, table.c.id))))
+
+    def live_runs_of_repo(self, repo: RepoRef) -> tuple[Run, ...]:
+        table = tables.run
+        live = select(table).where(table.c.repo_id == repo.id, table.c.state != RunState.ENDED)
+        return tuple(map(_run, self._all(live.order_by(table.c.created_at, table.c.id))))
 
     def latest_runs(self, *, limit: int) -> tuple[Run, ...]:
         table = tables.run

@@ -13,7 +13,7 @@ from gpurun.domain.errors import StoreBusy
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0006"
+HEAD = "0007"
 """The newest revision under `migrations/versions`; a test compares."""
 
 MIGRATIONS = Path(__file__).parent / "migrations"

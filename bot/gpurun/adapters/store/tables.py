@@ -17,7 +17,9 @@ from sqlmodel import Field, SQLModel
 from gpurun.adapters.store.codec import FileText, Moment, Named, Structured, Words
 from gpurun.domain.approval import ApprovalEnd
 from gpurun.domain.delivery import InboxState
+from gpurun.domain.gate import GateLook, GateState
 from gpurun.domain.ids import CommitSha, JobName, RepoName
+from gpurun.domain.narrow import Narrow
 from gpurun.domain.offer import DiskUse, InstanceState, Offer
 from gpurun.domain.plan import Plan
 from gpurun.domain.publication import PublicationKind, PublicationState
@@ -168,6 +170,7 @@ class RunRow(Work, table=True):
     max_attempts: int = Field(default=2, sa_column_kwargs={"server_default": "2"})
     quote: str | None = Field(default=None, sa_type=Structured(Quote), nullable=True)
     approval: str = Field(sa_type=Words)
+    narrow: str = Field(sa_type=Structured(Narrow), sa_column_kwargs={"server_default": "{}"})
     ended_at: datetime | None = Field(sa_type=Moment, nullable=True)
 
     cancel_at: datetime | None = Field(sa_type=Moment, nullable=True)
@@ -276,6 +279,7 @@ class PublicationRow(Work, table=True):
             postgresql_where=text("kind = 'comment'"),
         ),
         Index(None, "run_id"),
+        Index(None, "gate_id"),
         _HOT,
     )
 
@@ -301,6 +305,8 @@ class PublicationRow(Work, table=True):
     remote_id: int | None = Field(sa_type=BigInteger, nullable=True)
     sent_at: datetime | None = Field(sa_type=Moment, nullable=True)
     slot_at: datetime | None = Field(default=None, sa_type=Moment, nullable=True)
+    gate_id: str = Field(sa_type=Words, sa_column_kwargs={"server_default": ""})
+    """What it is about when it is about no run."""
 
 
 class InstallRow(Row, table=True):
@@ -325,6 +331,20 @@ class RefusalRow(Row, table=True):
     installation_id: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
     login: str = Field(primary_key=True, sa_type=Words)
     told_at: datetime = Field(sa_type=Moment)
+    told: int = Field(default=1, sa_column_kwargs={"server_default": "1"})
+    """How often since then."""
+
+
+class PressRow(Row, table=True):
+    """One press of a button of a check, taken by exactly one inbox row."""
+
+    __tablename__ = "press"
+
+    check_id: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    action: str = Field(primary_key=True, sa_type=Words)
+    sender: str = Field(primary_key=True, sa_type=Words)
+    second: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    inbox_id: str = Field(sa_type=Words)
 
 
 class ApprovalRow(Row, table=True):
@@ -355,6 +375,71 @@ class ApprovalRow(Row, table=True):
     asked_at: datetime = Field(sa_type=Moment)
     ended_at: datetime | None = Field(default=None, sa_type=Moment, nullable=True)
     end: str | None = Field(default=None, sa_type=Named(ApprovalEnd), nullable=True)
+    ended_by: str = Field(sa_type=Words)
+
+
+class GateRow(Work, table=True):
+    """`domain.gate.Gate`."""
+
+    __tablename__ = "gate"
+    __table_args__ = (_due("gate"), UniqueConstraint("repo_id", "pr", "sha"), _HOT)
+
+    id: str = Field(primary_key=True, sa_type=Words)
+    installation_id: int = Field(sa_type=BigInteger)
+    repo_name: str = Field(sa_type=Named(RepoName))
+    repo_id: int = Field(sa_type=BigInteger)
+    pr: int = Field(sa_type=BigInteger)
+    sha: str = Field(sa_type=Named(CommitSha))
+    base_ref: str = Field(sa_type=Words)
+    created_at: datetime = Field(sa_type=Moment)
+    state: str = Field(sa_type=Named(GateState))
+    look: str | None = Field(default=None, sa_type=Structured(GateLook), nullable=True)
+    looked_at: datetime | None = Field(default=None, sa_type=Moment, nullable=True)
+
+
+class OverrideRow(Row, table=True):
+    """`domain.gate.Override`."""
+
+    __tablename__ = "override"
+    __table_args__ = (Index(None, "repo_id", "pr", "sha"),)
+
+    id: str = Field(primary_key=True, sa_type=Words)
+    installation_id: int = Field(sa_type=BigInteger)
+    repo_name: str = Field(sa_type=Named(RepoName))
+    repo_id: int = Field(sa_type=BigInteger)
+    pr: int = Field(sa_type=BigInteger)
+    sha: str = Field(sa_type=Named(CommitSha))
+    job: str = Field(sa_type=Named(JobName))
+    folder: str = Field(sa_type=Words)
+    reason: str = Field(sa_type=Words)
+    by: str = Field(sa_type=Words)
+    at: datetime = Field(sa_type=Moment)
+    ended_at: datetime | None = Field(default=None, sa_type=Moment, nullable=True)
+    ended_by: str = Field(sa_type=Words)
+
+
+class PauseRow(Row, table=True):
+    """`domain.gate.Pause`. A repository has one that holds, or none."""
+
+    __tablename__ = "pause"
+    __table_args__ = (
+        Index(
+            "uq_pause_in_force",
+            "repo_id",
+            unique=True,
+            sqlite_where=text("ended_at IS NULL"),
+            postgresql_where=text("ended_at IS NULL"),
+        ),
+    )
+
+    id: str = Field(primary_key=True, sa_type=Words)
+    installation_id: int = Field(sa_type=BigInteger)
+    repo_name: str = Field(sa_type=Named(RepoName))
+    repo_id: int = Field(sa_type=BigInteger)
+    reason: str = Field(sa_type=Words)
+    by: str = Field(sa_type=Words)
+    at: datetime = Field(sa_type=Moment)
+    ended_at: datetime | None = Field(default=None, sa_type=Moment, nullable=True)
     ended_by: str = Field(sa_type=Words)
 
 
@@ -487,6 +572,10 @@ publication: Table = metadata.tables["publication"]
 install: Table = metadata.tables["install"]
 refusal: Table = metadata.tables["refusal"]
 approval: Table = metadata.tables["approval"]
+press: Table = metadata.tables["press"]
+gate: Table = metadata.tables["gate"]
+override: Table = metadata.tables["override"]
+pause: Table = metadata.tables["pause"]
 secret: Table = metadata.tables["secret"]
 secret_use: Table = metadata.tables["secret_use"]
 stream: Table = metadata.tables["stream"]

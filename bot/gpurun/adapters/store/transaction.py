@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpurun.adapters.store.approvals import ApprovalTable
 from gpurun.adapters.store.attempts import AttemptTable
 from gpurun.adapters.store.audit import AuditTable
+from gpurun.adapters.store.gates import GateTable
 from gpurun.adapters.store.inbox import InboxTable
 from gpurun.adapters.store.installs import InstallTable
 from gpurun.adapters.store.leases import LeaseRows
@@ -27,6 +28,7 @@ class Transaction(
     PublicationTable,
     InstallTable,
     ApprovalTable,
+    GateTable,
     SecretTable,
     AuditTable,
 ):

@@ -15,6 +15,7 @@ from gpurun.adapters.store.database import open_postgres, open_sqlite
 from gpurun.domain.approval import ApprovalEnd
 from gpurun.domain.delivery import InboxState
 from gpurun.domain.errors import StoreBusy
+from gpurun.domain.narrow import Narrow
 from gpurun.domain.publication import PublicationState
 from gpurun.domain.run import AttemptState, Fault, RunState, StrayState, Untrusted
 from gpurun.domain.stream import StreamName
@@ -93,6 +94,7 @@ async def test_rows_of_every_revision_are_read_after_the_upgrade(empty_url, cloc
         assert (await store.verify_audit()).first_bad is None
 
 
+SINCE_0007 = {"narrow": Narrow()}
 SINCE_0006 = {"base_ref": "", "untrusted": None, "quote": None}
 SINCE_0004 = {"faults": (), "notes": (), "max_attempts": 2, "folder": "", "policy_text": None}
 SINCE_0002 = {"exit_code": None, "disk": None}
@@ -106,7 +108,8 @@ WITH_0004 = {
 
 
 def _read_everything(tx, revision):
-    ended = ENDED if revision >= "0006" else replace(ENDED, **SINCE_0006)
+    ended = ENDED if revision >= "0007" else replace(ENDED, **SINCE_0007)
+    ended = ended if revision >= "0006" else replace(ended, **SINCE_0006)
     assert tx.run("run-1") == (ended if revision >= "0004" else replace(ended, **SINCE_0004))
     assert tx.run("run-2") == a_run("run-2")
     assert tx.attempt("attempt-1") == (FULL if revision >= "0002" else replace(FULL, **SINCE_0002))
@@ -126,6 +129,10 @@ def _read_everything(tx, revision):
     ids = [one.id for one in tx.approvals(ENDED.repo, 1)]
     assert ids == (["approval-1", "approval-2"] if revision >= "0006" else [])
     assert (tx.approval(ENDED.repo, 1) is not None) is (revision >= "0006")
+    overrides, gates = tx.overrides(ENDED.repo, 1, ENDED.sha), tx.gates(ENDED.repo, 1)
+    assert [one.reason for one in overrides] == (["flaky host"] if revision >= "0007" else [])
+    assert [one.look is not None for one in gates] == ([True] if revision >= "0007" else [])
+    assert (tx.pause_of(ENDED.repo) is not None) is (revision >= "0007")
 
 
 def test_a_migrated_database_is_the_same_as_a_new_one(empty_url, tmp_path, request):
@@ -196,7 +203,7 @@ def test_hot_tables_leave_room_for_the_next_version_of_a_row(postgres_url):
     opened = database(postgres_url)
     with opened.connection() as connection:
         hot = connection.execute(text("SELECT relname FROM pg_class WHERE reloptions @> '{fillfactor=70}'")).scalars()
-        assert set(hot) == {"inbox", "run", "attempt", "provider_account", "stray", "publication", "stream"}
+        assert set(hot) == {"inbox", "run", "attempt", "provider_account", "stray", "publication", "stream", "gate"}
     opened.close()
 
 

@@ -6,6 +6,7 @@ import pytest
 from gpurun.domain.errors import Bug
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.ids import CommitSha, ImageRef, JobName, RepoName, Revision, TreeSha
+from gpurun.domain.narrow import Narrow
 from gpurun.domain.plan import ModelFile, ModelPin, Plan, Resources
 from gpurun.domain.run import AttemptState, Fault, Pins, Quote, RunState, Untrusted, Verdict
 from gpurun.ports.store import Kind
@@ -52,6 +53,7 @@ ENDED = a_run(
     base_ref="main",
     untrusted=Untrusted.FORK,
     quote=Quote(label="local Docker", usd_per_hour_micro=1_000_000, longest_s=3000, declared=True),
+    narrow=Narrow(gpu="24GB", provider="docker", max_usd_micro=500_000, number=2, of=3, batch="batch-1"),
     ended_at=START + timedelta(seconds=5),
     cancel_at=START,
     cancel_by="bob",
@@ -104,6 +106,7 @@ async def test_saving_writes_what_the_engine_owns_and_nothing_else(store):
         policy_text=None,
         base_ref="",
         untrusted=None,
+        narrow=Narrow(),
     )
     assert await read(store) == expected
 
