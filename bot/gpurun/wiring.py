@@ -290,7 +290,7 @@ async def open_house(
     hide = Hide(memory)
     budget = budget_of(settings.github_writes_per_hour)
     steps: dict[Kind, Handler] = {
-        Kind.INBOX: Intake(store=store, forge=forge, chance=chance, budget=budget),
+        Kind.INBOX: Intake(store=store, forge=forge, chance=chance, budget=budget, links=links),
         Kind.PUBLICATION: Publisher(store=store, forge=forge, links=links, hide=hide, learn=vault.learn, budget=budget),
         **handlers(services),
     }

@@ -45,7 +45,7 @@ class Publication:
     pr: int
     """0 for a check without a pull request."""
     run_id: str
-    """Empty for replies and reactions."""
+    """Empty for reactions, and for replies but one with the log of a run."""
     text: str
     """reply: its body; react: the reaction's content; need: the job, as `smoke` or `smoke (sub)`; else empty."""
     comment_id: int

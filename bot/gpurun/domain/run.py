@@ -266,6 +266,12 @@ class Run:
     cancel_by: str = ""
     superseded_by: str = ""
     paused: bool = False
+    """Its repository is paused."""
+
+    @property
+    def is_held(self) -> bool:
+        """It waits for the end of a pause. What has an instance goes on, and what waits for an approval still does."""
+        return self.paused and self.state in (RunState.PLANNING, RunState.QUEUED)
 
 
 def source_commit(run: Run) -> CommitSha:

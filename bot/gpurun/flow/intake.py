@@ -20,11 +20,13 @@ from gpurun.domain.pace import DEFAULT, SLOT_KEEPS, Budget, have_read, may_read
 from gpurun.domain.publication import PublicationKind
 from gpurun.domain.run import AuditEntry
 from gpurun.flow import approvals, edges, failpoints
+from gpurun.flow.acting import Acting, entry, publish, subject, told
 from gpurun.flow.comments import Asked, NotForUs, addressed, forged, outdated, understand
 from gpurun.flow.events import pull_changed
+from gpurun.flow.facts import Links
 from gpurun.flow.limits import PAUSE_MAX, limited, suspended
 from gpurun.flow.look import Look, Memory, Seen
-from gpurun.flow.obey import Obey, entry, publish, subject, told
+from gpurun.flow.obey import Obey
 from gpurun.ports.clock import Chance
 from gpurun.ports.forge import Forge
 from gpurun.ports.store import Lease, Store, Tx
@@ -56,6 +58,7 @@ class Intake:
     budget: Budget = DEFAULT
     """Of each installation."""
     memory: Memory = field(default_factory=Memory)
+    links: Links = field(default_factory=Links)
 
     async def __call__(self, lease: Lease) -> None:
         """One step: read the delivery, ask the forge, commit."""
@@ -183,7 +186,7 @@ class Intake:
             return
         self._pay(tx, asked)
         approvals.take(tx, approvals.head_of(asked.repo, seen.pull_request))
-        obey = Obey(self.chance, asked, seen)
+        obey = Obey(Acting(chance=self.chance, repo=asked.repo, seen=seen, links=self.links))
         said: list[str] = []
         for index, parsed in enumerate(asked.parsed):
             if tx.take_command(asked.repo.name, seen.comment.id, index, lease.id):
@@ -192,7 +195,7 @@ class Intake:
         quiet = bool(said) and not self._may_be_told(tx, asked, seen)
         publish(tx, self.chance, asked, PublicationKind.REACT, text="-1" if quiet else "eyes")
         if said and not quiet:
-            publish(tx, self.chance, asked, PublicationKind.REPLY, text=reply.join(said))
+            publish(tx, self.chance, asked, PublicationKind.REPLY, text=reply.join(said), run_id=obey.log_of)
 
     def _may_be_told(self, tx: Tx, asked: Asked, seen: Seen) -> bool:
         """Anybody may comment, and each answer in words is one write less for everybody else."""

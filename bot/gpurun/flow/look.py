@@ -14,8 +14,8 @@ from datetime import datetime
 import anyio.to_thread
 
 from gpurun.command.allow import rights_of
-from gpurun.domain.command import Approve, Help, RunJob
-from gpurun.domain.config import PermissionKeys
+from gpurun.domain.command import Approve, Asking, Help, ListJobs, Retry, RunJob
+from gpurun.domain.config import Job, PermissionKeys
 from gpurun.domain.delivery import Delivery
 from gpurun.domain.errors import CommandError, ConfigError, ForgeRefused, NotByPolicy, UserError
 from gpurun.domain.folder import MAX_DEPTH, config_path, typed_folder
@@ -50,8 +50,13 @@ class JobFile:
     """It could not even be fetched (too large, or a symbolic link)."""
     jobs: tuple[str, ...] = ()
     """Empty when there is no usable file (the run's check then says why)."""
-    not_by_comment: frozenset[str] = frozenset()
-    """Jobs whose file says that comments do not start them."""
+    rules: Mapping[str, Job] = field(default_factory=dict)
+    """What the file says of each."""
+
+    @property
+    def not_by_comment(self) -> frozenset[str]:
+        """Jobs whose file says that comments do not start them."""
+        return frozenset(name for name, job in self.rules.items() if not job.by_comment)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,19 +174,20 @@ class Look:
 
     async def _rules(self, asked: Asked, seen: Seen) -> Seen:
         """What the default branch says of who may do what, and whose code it is."""
-        if all(isinstance(parsed, Help | CommandError) for parsed in asked.parsed):
+        if all(isinstance(parsed, Asking | CommandError) for parsed in asked.parsed):
             return seen
         text, error = await self._policy(asked.repo, seen.pull_request)
         permissions, fault = await anyio.to_thread.run_sync(_permissions, text)
         seen = replace(seen, policy_text=text, policy_error=error or fault, permissions=permissions)
-        if not (seen.rights and any(isinstance(parsed, RunJob | Approve) for parsed in asked.parsed)):
+        starts = RunJob | Approve | Retry if seen.rights else Retry if _is_author(seen) else ()
+        if not any(isinstance(parsed, starts) for parsed in asked.parsed):
             return seen
         return replace(seen, untrusted=await self._untrusted(asked.repo, seen))
 
     async def _untrusted(self, repo: RepoRef, seen: Seen) -> Untrusted | None:
         pull_request = seen.pull_request
         author: Permission | None = None
-        if pull_request.author.lower() == seen.comment.author.lower():
+        if _is_author(seen):
             author = seen.permission
         elif not pull_request.is_fork_of(repo.name) and not pull_request.author_is_bot:
             author = await edges.call(
@@ -261,10 +267,14 @@ def may_run(seen: Seen) -> bool:
 
 
 def wanted_folders(asked: Asked, *, runs: bool) -> tuple[str, ...]:
-    """Whose file must be read: help lists the jobs, run needs the file; errors and cancel do not."""
-    wanted = RunJob | Help if runs else Help
+    """Whose file must be read: help and list show the jobs, run needs the file; errors and cancel do not."""
+    wanted = RunJob | Help | ListJobs if runs else Help | ListJobs
     commands = [parsed for parsed in asked.parsed if isinstance(parsed, wanted)]
     return tuple(dict.fromkeys(one.path if isinstance(one, RunJob) else "" for one in commands))
+
+
+def _is_author(seen: Seen) -> bool:
+    return seen.pull_request.author.lower() == seen.who.lower()
 
 
 def _permissions(text: str | None) -> tuple[PermissionKeys, UserError | None]:
@@ -316,8 +326,8 @@ def job_file(folder: str, raw: bytes | None) -> JobFile:
         config = load(text)
     except ConfigError:
         return JobFile(folder=folder, text=text)
-    silent = frozenset(name for name, job in config.jobs.items() if not job.by_comment)
-    return JobFile(folder=folder, text=text, jobs=job_names(config), not_by_comment=silent)
+    rules = {str(name): job for name, job in config.jobs.items()}
+    return JobFile(folder=folder, text=text, jobs=job_names(config), rules=rules)
 
 
 def _found_file(file: RepoFile) -> JobFile:

@@ -186,6 +186,8 @@ class Publisher:
             case PublicationKind.REACT:
                 return Body()
             case PublicationKind.REPLY:
+                if row.run_id:  # it shows a log, whose secrets this process may not know yet
+                    await self._facts(row)
                 return Body(comment=self._comment(row.text, row))
             case PublicationKind.COMMENT:
                 facts = await self._facts(row)

@@ -137,6 +137,22 @@ class RunRows(Protocol):
         """Those that have not ended, of every pull request, oldest first."""
         ...
 
+    def newest_runs(self, repo: RepoRef, pr: int) -> tuple[Run, ...]:
+        """Of each job of that pull request the newest, whatever its commit, oldest first."""
+        ...
+
+    def waiting_before(self, run: Run) -> int:
+        """How many queued runs were asked for earlier and wait for the same, whoever asked for them."""
+        ...
+
+    def hold_runs(self, repo: RepoRef) -> tuple[str, ...]:
+        """Intent: live runs of the repository are `paused`, and woken. The ids of those that were not."""
+        ...
+
+    def free_runs(self, repo: RepoRef) -> tuple[str, ...]:
+        """The same the other way round."""
+        ...
+
     def latest_runs(self, *, limit: int) -> tuple[Run, ...]: ...
 
     def ask_cancel(self, run_id: str, who: str) -> bool:
@@ -284,6 +300,10 @@ class PublicationRows(Protocol):
 
     def raise_gate(self, repo: RepoRef, pr: int) -> None:
         """`gpurun/gate` of the pull request wants to show the newest truth, at once."""
+        ...
+
+    def raise_gates(self, repo: RepoRef) -> None:
+        """The same for every pull request of the repository."""
         ...
 
     def send_publication(self, lease: Lease) -> bool:

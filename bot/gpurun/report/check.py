@@ -50,7 +50,7 @@ def conclusion(run: Run) -> Conclusion | None:
         return "action_required"
     if run.verdict is not None:
         return _CONCLUSIONS[run.verdict]
-    if run.paused or run.state is RunState.WAITING_APPROVAL:
+    if run.is_held or run.state is RunState.WAITING_APPROVAL:
         return "action_required"
     return None
 
@@ -79,7 +79,8 @@ def _title(facts: RunFacts) -> str:
         case None if facts.request is not None and run.cancel_at is None:
             return plain(f"{now.word}: {facts.request.command}")
         case None:
-            return plain(f"{now.word}: {now.note}" if now.note else now.word)
+            note = ", ".join(part for part in (now.note, _place(facts)) if part)
+            return plain(f"{now.word}: {note}" if note else now.word)
         case Verdict.PASSED:
             return f"passed in {took(facts)}"
         case Verdict.LOST | Verdict.REFUSED:
@@ -87,6 +88,11 @@ def _title(facts: RunFacts) -> str:
             return plain(f"{now.word}: {where}{said.sentence}")
         case _:
             return plain(f"{said.sentence} {said.evidence}")
+
+
+def _place(facts: RunFacts) -> str:
+    before = facts.queue.before if facts.queue else None
+    return "" if not before else f"{pieces.counted(before, 'run')} before it"
 
 
 def _short(facts: RunFacts) -> str:

@@ -58,7 +58,12 @@ class Town:
     def handlers(self) -> Mapping[Kind, Handler]:
         """Of everything but the engine."""
         return {
-            Kind.INBOX: Intake(store=self.store, forge=self.forge, chance=self.chance),
+            Kind.INBOX: Intake(
+                store=self.store,
+                forge=self.forge,
+                chance=self.chance,
+                links=Links(public_url="https://bot.example"),
+            ),
             Kind.PUBLICATION: Publisher(
                 store=self.store, forge=self.forge, links=Links(public_url="https://bot.example")
             ),

@@ -230,7 +230,7 @@ def test_how_every_situation_opens():
             "paused": """\
 ### gpurun smoke: ⏸️ paused
 
-**paused** since 12:00:01 UTC\
+**paused** since 12:00:00 UTC\
 """,
             "passed": "### gpurun smoke: ✅ passed · 41 s · $0.00 (declared) · local Docker",
             "passed at the second try": "### gpurun smoke: ✅ passed · 41 s · $0.0079 · RTX 4090 (RunPod, secure)",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from functools import cache
 
-from sqlalchemy import Boolean, Update, and_, bindparam, case, literal, or_, select, text, update
+from sqlalchemy import Boolean, ColumnElement, Update, and_, bindparam, case, literal, or_, select, text, update
 
 from gpurun.adapters.store import tables
 from gpurun.adapters.store.base import NOW, Row, TransactionBase, Values, earlier, earlier_of, is_open
@@ -13,6 +13,7 @@ from gpurun.adapters.store.codec import Moment
 from gpurun.domain.folder import job_in
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.gate import GateState
+from gpurun.domain.narrow import numbered
 from gpurun.domain.publication import Publication, PublicationKind, PublicationState
 from gpurun.ports.store import Kind, Lease
 
@@ -60,8 +61,14 @@ class PublicationTable(TransactionBase):
             self._change(_raise_spaced(), {"mine_": run_id, "now_": now, "spaced_since_": now - SPACING})
 
     def raise_gate(self, repo: RepoRef, pr: int) -> None:
+        self._raise_gates(tables.gate.c.repo_id == repo.id, tables.gate.c.pr == pr)
+
+    def raise_gates(self, repo: RepoRef) -> None:
+        self._raise_gates(tables.gate.c.repo_id == repo.id)
+
+    def _raise_gates(self, *which: ColumnElement[bool]) -> None:
         table, gate = tables.publication, tables.gate
-        gates = select(gate.c.id).where(gate.c.repo_id == repo.id, gate.c.pr == pr, gate.c.state == GateState.OPEN)
+        gates = select(gate.c.id).where(*which, gate.c.state == GateState.OPEN)
         self._change(
             update(table)
             .where(table.c.gate_id.in_(gates), table.c.kind == PublicationKind.GATE, is_open(Kind.PUBLICATION))
@@ -92,13 +99,14 @@ class PublicationTable(TransactionBase):
 
     def _values(self, publication: Publication) -> Values:
         table = tables.run
-        run = self._one(select(table.c.job, table.c.folder, table.c.created_at).where(table.c.id == publication.run_id))
+        of_run = select(table.c.job, table.c.folder, table.c.narrow, table.c.created_at)
+        run = self._one(of_run.where(table.c.id == publication.run_id))
         return {
             **{name: getattr(publication, name) for name in _FIELDS},
             "installation_id": publication.repo.installation_id,
             "repo_name": publication.repo.name,
             "repo_id": publication.repo.id,
-            "job": job_in(run["job"], run["folder"]) if run else "",
+            "job": numbered(job_in(run["job"], run["folder"]), run["narrow"]) if run else "",
             "run_created_at": run["created_at"] if run else publication.created_at,
         }
 
@@ -157,7 +165,8 @@ def _raise_spaced() -> Update:
 def _raise() -> Update:
     table = tables.publication
     state = case((table.c.state.in_(_IN_FLIGHT), table.c.state), else_=PublicationState.DUE)
-    mine = update(table).where(table.c.run_id == bindparam("mine_"), is_open(Kind.PUBLICATION))
+    fixed = table.c.kind == PublicationKind.REPLY  # the log of the run as it was
+    mine = update(table).where(table.c.run_id == bindparam("mine_"), ~fixed, is_open(Kind.PUBLICATION))
     return mine.values(desired_rev=table.c.desired_rev + 1, state=state)
 
 
