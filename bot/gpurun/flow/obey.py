@@ -38,5 +38,5 @@ class Obey:
         """One log a comment: more have no room, and each has its own secrets."""
         if self.log_of:
             return reply.one_log()
-        said, self.log_of = obey_ask.logs(tx, self.acting, command)
+        said, self.log_of = obey_ask.end_of_log(tx, self.acting, command)
         return said

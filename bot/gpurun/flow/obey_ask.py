@@ -70,7 +70,7 @@ def status(tx: Tx, acting: Acting) -> str:
     return status_text(live, pause=tx.pause_of(acting.repo), now=tx.now())
 
 
-def logs(tx: Tx, acting: Acting, command: Logs) -> tuple[str, str]:
+def end_of_log(tx: Tx, acting: Acting, command: Logs) -> tuple[str, str]:
     """The end of the log of one run, and the id of the run, whose secrets have to be hidden; empty when none."""
     run = _run_meant(tx, acting, command)
     if run is None:
