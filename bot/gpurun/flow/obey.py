@@ -218,8 +218,17 @@ def _is_meant(command: Cancel, run: Run) -> bool:
     return command.job in (None, run.job) and command.path in ("", run.folder)
 
 
-def publish(tx: Tx, chance: Chance, asked: Asked, kind: PublicationKind, *, text: str = "", run_id: str = "") -> None:
-    """One more target on the pull request that was written on."""
+def publish(
+    tx: Tx,
+    chance: Chance,
+    asked: Asked,
+    kind: PublicationKind,
+    *,
+    text: str = "",
+    run_id: str = "",
+    to_stranger: bool = False,
+) -> None:
+    """One more target on the pull request that was written on. `to_stranger`: it gives way to everything else."""
     now = tx.now()
     tx.publish(
         Publication(
@@ -234,7 +243,7 @@ def publish(tx: Tx, chance: Chance, asked: Asked, kind: PublicationKind, *, text
             created_at=now,
             due_at=now,
             # What has no run behind it never changes again.
-            final=not run_id,
+            final=not run_id and not to_stranger,
         )
     )
 
