@@ -52,11 +52,31 @@ def show_run(tx: Tx, chance: Chance, run: Run) -> None:
         _publish(tx, chance, kind, repo=run.repo, pr=run.pr or 0, run_id=run.id)
 
 
-def publish(tx: Tx, chance: Chance, asked: Asked, kind: PublicationKind, *, text: str = "", run_id: str = "") -> None:
-    """One more target on the pull request that was written on. `run_id`: whose log the text shows."""
-    comment_id = asked.event.comment.id if kind is PublicationKind.REACT else 0
-    number = asked.event.issue.number
-    _publish(tx, chance, kind, repo=asked.repo, pr=number, text=text, run_id=run_id, comment_id=comment_id)
+def publish(
+    tx: Tx,
+    chance: Chance,
+    asked: Asked,
+    kind: PublicationKind,
+    *,
+    text: str = "",
+    run_id: str = "",
+    to_stranger: bool = False,
+) -> None:
+    """One more target on the pull request that was written on. `run_id`: whose log the text shows. `to_stranger`: it
+    gives way to everything else.
+    """
+    _publish(
+        tx,
+        chance,
+        kind,
+        repo=asked.repo,
+        pr=asked.event.issue.number,
+        text=text,
+        run_id=run_id,
+        comment_id=asked.event.comment.id if kind is PublicationKind.REACT else 0,
+        # a text that is written never changes again
+        final=not to_stranger,
+    )
 
 
 def _publish(
@@ -69,6 +89,7 @@ def _publish(
     text: str = "",
     run_id: str = "",
     comment_id: int = 0,
+    final: bool = False,
 ) -> None:
     now = tx.now()
     tx.publish(
@@ -83,8 +104,7 @@ def _publish(
             nonce=chance.token(8),
             created_at=now,
             due_at=now,
-            # a text that is written never changes again
-            final=kind in (PublicationKind.REACT, PublicationKind.REPLY),
+            final=final,
         )
     )
 

@@ -353,7 +353,7 @@ def _save(tx: Tx, before: Run, row: Run, lease: Lease) -> None:
     if not _give_back(tx, before, row, lease):
         return
     if _shown(before) != _shown(row):
-        tx.raise_rev(row.id, final=row.state is RunState.ENDED, urgent=False)
+        tx.raise_rev(row.id, final=row.state is RunState.ENDED, urgent=_needs(before) != _needs(row))
     if before.state is not row.state:
         tx.audit(
             engine_audit(
@@ -376,6 +376,12 @@ def _give_back(tx: Tx, before: Run, row: Run, lease: Lease) -> bool:
     if replace(row, due_at=before.due_at) == before:
         return tx.release(lease, due_at=row.due_at)
     return tx.save_run(row, lease)
+
+
+def _needs(run: Run) -> tuple[object, ...]:
+    """What a person has to do, or had to: told at once."""
+    waits = run.state is RunState.WAITING_APPROVAL
+    return run.paused, waits, run.detail if waits else "", run.quote if waits else None
 
 
 def _shown(run: Run) -> tuple[object, ...]:

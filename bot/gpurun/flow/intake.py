@@ -42,8 +42,10 @@ READS_OF_A_COMMENT = 9
 """Comment, pull request, rights of two people, the end of the default branch, and two files in two steps each."""
 WAITS = timedelta(days=1)
 """A command that could not be looked at for so long (the App is suspended) is answered instead of carried out."""
-TOLD_EVERY = timedelta(hours=1)
-"""How often a person without write access gets words; in between a reaction, which notifies nobody."""
+TOLD_IN = timedelta(hours=1)
+WORDS = 5
+"""Replies in that time to somebody without rights. The next comment gets one reaction, which notifies nobody, and those
+after it nothing: anybody may comment, and each answer is one write less for everybody else."""
 
 log = structlog.get_logger()
 
@@ -192,14 +194,26 @@ class Intake:
             if tx.take_command(asked.repo.name, seen.comment.id, index, lease.id):
                 tx.audit(entry(tx, seen, "command_taken", subject(asked), command=told(parsed)))
                 said += obey(tx, parsed)
-        quiet = bool(said) and not self._may_be_told(tx, asked, seen)
-        publish(tx, self.chance, asked, PublicationKind.REACT, text="-1" if quiet else "eyes")
-        if said and not quiet:
+        if said and not seen.rights:
+            self._answer_stranger(tx, asked, reply.join(said), seen.who, log_of=obey.log_of)
+            return
+        publish(tx, self.chance, asked, PublicationKind.REACT, text="eyes")
+        if said:
             publish(tx, self.chance, asked, PublicationKind.REPLY, text=reply.join(said), run_id=obey.log_of)
 
-    def _may_be_told(self, tx: Tx, asked: Asked, seen: Seen) -> bool:
-        """Anybody may comment, and each answer in words is one write less for everybody else."""
-        return bool(seen.rights) or tx.tell_refusal(asked.repo.installation_id, seen.comment.author, every=TOLD_EVERY)
+    def _answer_stranger(self, tx: Tx, asked: Asked, said: str, login: str, *, log_of: str) -> None:
+        told = tx.count_telling(asked.repo.installation_id, login, window=TOLD_IN)
+        if told <= WORDS:
+            publish(tx, self.chance, asked, PublicationKind.REACT, text="eyes", to_stranger=True)
+            publish(tx, self.chance, asked, PublicationKind.REPLY, text=said, run_id=log_of, to_stranger=True)
+        elif told == WORDS + 1:
+            publish(tx, self.chance, asked, PublicationKind.REACT, text="-1", to_stranger=True)
+
+    def _answer_unknown(self, tx: Tx, asked: Asked, said: str) -> None:
+        """Nobody could be asked what the author may do."""
+        login = asked.event.author
+        if tx.count_telling(asked.repo.installation_id, login, window=TOLD_IN) <= WORDS:
+            publish(tx, self.chance, asked, PublicationKind.REPLY, text=said, to_stranger=True)
 
     async def _refused(self, lease: Lease, asked: Asked, refused: ForgeRefused) -> None:
         """A person waits for a word, unless what they wrote on is gone. Missing permissions are the usual case."""
@@ -221,7 +235,7 @@ class Intake:
                 return
             self._pay(tx, asked)
             if said:
-                publish(tx, self.chance, asked, PublicationKind.REPLY, text=said)
+                self._answer_unknown(tx, asked, said)
 
         await edges.commit(self.store, failpoints.INTAKE_SETTLE, settle)
 
@@ -243,7 +257,7 @@ class Intake:
 
         def apply(tx: Tx) -> None:
             if tx.settle_inbox(lease, InboxState.POISON, f"given up after {lease.tries} tries") and asked is not None:
-                publish(tx, self.chance, asked, PublicationKind.REPLY, text=reply.gave_up())
+                self._answer_unknown(tx, asked, reply.gave_up())
                 about = {"comment": asked.event.comment.id}
                 tx.audit(
                     AuditEntry(

@@ -284,7 +284,7 @@ def _permissions(text: str | None) -> tuple[PermissionKeys, UserError | None]:
     except ConfigError as fault:
         unknown = NotByPolicy(
             f"The permissions of the default branch cannot be read ({fault}), so nothing is started.",
-            hint="Correct `.gpurun.yml` there.",
+            hint="Who may merge there can correct its `.gpurun.yml`.",
         )
         return PermissionKeys(), unknown
 

@@ -342,7 +342,7 @@ def policy(run: Run) -> PolicyKeys:
     except ConfigError as fault:
         raise NotByPolicy(
             f"The policy of the default branch cannot be read ({fault}), so nothing is started.",
-            hint="Correct `.gpurun.yml` there.",
+            hint="Who may merge there can correct its `.gpurun.yml`.",
         ) from fault
 
 

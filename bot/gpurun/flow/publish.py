@@ -297,11 +297,17 @@ def in_doubt(row: Publication) -> bool:
 
 def urgency(row: Publication) -> Urgency:
     """Who goes first when GitHub lets us write less than there is to write."""
-    if row.kind is PublicationKind.REACT:
-        return Urgency.ACK
-    if row.final:
-        return Urgency.FINAL
-    return Urgency.PROGRESS if row.sent_rev else Urgency.ACK
+    match row.kind:
+        case PublicationKind.REACT:
+            return Urgency.ACK if row.final else Urgency.OTHER
+        case PublicationKind.REPLY:
+            return Urgency.ANSWER if row.final else Urgency.OTHER
+        case PublicationKind.GATE if row.sent_rev:
+            return Urgency.ANSWER
+        case _ if row.final:
+            return Urgency.VERDICT
+        case _:
+            return Urgency.OTHER if row.sent_rev else Urgency.ACK
 
 
 def was_deleted(row: Publication) -> bool:

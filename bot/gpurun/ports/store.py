@@ -348,8 +348,8 @@ class InstallRows(Protocol):
 
     def save_pace(self, installation_id: int, pace: Pace) -> None: ...
 
-    def tell_refusal(self, installation_id: int, login: str, *, every: timedelta) -> bool:
-        """True when this person was not told for that long; they count as told now."""
+    def count_telling(self, installation_id: int, login: str, *, window: timedelta) -> int:
+        """The how manieth answer this is to somebody without rights, since the first one of the window. 1 opens one."""
         ...
 
 

@@ -91,7 +91,8 @@ def closed() -> str:
     """The pull request is closed or merged."""
     return (
         "This pull request is closed, so nothing was started. "
-        "Reopen it if it was not merged, or write the command on an open one."
+        "Its author, and people with write access, can reopen it when it was not merged; else write the command on an "
+        "open one."
     )
 
 
@@ -105,7 +106,7 @@ def gave_up() -> str:
     """Reading the comment or its pull request failed, several times."""
     return (
         "This comment was not acted on: GitHub did not answer several times, or gpurun itself failed. "
-        "Write the command again."
+        "Write the command again. When that fails, too, whoever runs gpurun finds the reason in its log."
     )
 
 
@@ -113,7 +114,8 @@ def not_allowed_to_look() -> str:
     """GitHub refused a call that every command needs."""
     return (
         "This comment was not acted on: GitHub did not let gpurun read what it needs for that. "
-        "Its log names the call; perhaps somebody has to accept new permissions of the App."
+        "Perhaps an owner of this account has to accept new permissions of the App, or whoever runs gpurun finds the "
+        "call in its log."
     )
 
 
@@ -127,7 +129,7 @@ def another_head(typed: str, head: str) -> str:
     """The commit that somebody approved is not the one that would run."""
     return (
         f"Nothing was approved: {code(typed)} is not the head of this pull request, which is {code(head)} now. "
-        "Look at that commit; when it may run, approve it by its own id."
+        "Whoever approves looks at that commit, and when it may run, approves it by its own id."
     )
 
 

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import cache
+from typing import Any
 
-from sqlalchemy import Boolean, ColumnElement, Update, and_, bindparam, case, literal, or_, select, text, update
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    Update,
+    and_,
+    bindparam,
+    case,
+    or_,
+    select,
+    text,
+    type_coerce,
+    update,
+)
 
 from gpurun.adapters.store import tables
 from gpurun.adapters.store.base import NOW, Row, TransactionBase, Values, earlier, earlier_of, is_open
@@ -14,11 +28,16 @@ from gpurun.domain.folder import job_in
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.gate import GateState
 from gpurun.domain.narrow import numbered
-from gpurun.domain.publication import Publication, PublicationKind, PublicationState
+from gpurun.domain.publication import (
+    EDITED_AT_MOST,
+    FIRST_EDIT,
+    SOON,
+    Publication,
+    PublicationKind,
+    PublicationState,
+    next_edit,
+)
 from gpurun.ports.store import Kind, Lease
-
-SPACING = timedelta(seconds=15)
-"""Between two progress edits of one target."""
 
 _FIELDS = (
     "id", "kind", "pr", "run_id", "text", "comment_id", "nonce", "created_at", "state", "due_at", "desired_rev",
@@ -58,7 +77,7 @@ class PublicationTable(TransactionBase):
         if final or urgent:
             self._change(_raise_at_once(), {"mine_": run_id, "now_": now, "final_": final})
         else:
-            self._change(_raise_spaced(), {"mine_": run_id, "now_": now, "spaced_since_": now - SPACING})
+            self._change(_raise_spaced(), {"mine_": run_id, "now_": now})
 
     def raise_gate(self, repo: RepoRef, pr: int) -> None:
         self._raise_gates(tables.gate.c.repo_id == repo.id, tables.gate.c.pr == pr)
@@ -88,13 +107,14 @@ class PublicationTable(TransactionBase):
 
     def save_publication(self, publication: Publication, lease: Lease) -> bool:
         table = tables.publication
-        row = self._one(select(table.c.desired_rev).where(table.c.id == publication.id).with_for_update())
+        wanted = select(table.c.desired_rev, table.c.run_created_at).where(table.c.id == publication.id)
+        row = self._one(wanted.with_for_update())
         values = {name: getattr(publication, name) for name in _SENDER_OWNED}
         due_at = publication.due_at
         raised = row is not None and row["desired_rev"] > publication.desired_rev
-        if raised and publication.state is PublicationState.IDLE:
+        if row is not None and raised and publication.state is PublicationState.IDLE:
             values["state"] = PublicationState.DUE
-            due_at = self._after_spacing(publication.sent_at)
+            due_at = max(self.now(), next_edit(publication, row["run_created_at"]))
         return self._give_back(lease, values, due_at=due_at)
 
     def _values(self, publication: Publication) -> Values:
@@ -136,9 +156,6 @@ class PublicationTable(TransactionBase):
             )
         )
 
-    def _after_spacing(self, sent_at: datetime | None) -> datetime:
-        return self.now() if sent_at is None else max(self.now(), sent_at + SPACING)
-
 
 @cache
 def _raise_at_once() -> Update:
@@ -150,16 +167,36 @@ def _raise_at_once() -> Update:
 @cache
 def _raise_spaced() -> Update:
     table = tables.publication
-    spaced = table.c.sent_at + literal(SPACING // timedelta(microseconds=1))
-    long_ago = table.c.sent_at <= bindparam("spaced_since_", type_=Moment())
+    spaced = _next_edit()
     due = case(
         # A row in trouble keeps the time of its next try.
         (and_(table.c.tries > 0, table.c.due_at.is_not(None)), table.c.due_at),
-        (or_(table.c.sent_at.is_(None), long_ago), earlier_of(table.c.due_at, NOW)),
+        (or_(table.c.sent_at.is_(None), spaced <= NOW), earlier_of(table.c.due_at, NOW)),
         (table.c.due_at <= spaced, table.c.due_at),
         else_=spaced,
     )
     return _raise().values(due_at=due)
+
+
+def _next_edit() -> ColumnElement[Any]:
+    """`domain.publication.next_edit` in SQL; a test holds them against each other."""
+    table = tables.publication
+    sent = type_coerce(table.c.sent_at, BigInteger)
+    age = sent - type_coerce(table.c.run_created_at, BigInteger)
+    first = case(
+        *((table.c.kind == kind, _micros(wait)) for kind, wait in FIRST_EDIT.items()), else_=_micros(EDITED_AT_MOST)
+    )
+    wait = case(
+        (and_(table.c.kind == PublicationKind.COMMENT, age < _micros(SOON)), _micros(SOON)),
+        (2 * age < first, first),
+        (2 * age > _micros(EDITED_AT_MOST), _micros(EDITED_AT_MOST)),
+        else_=2 * age,
+    )
+    return type_coerce(sent + wait, Moment())
+
+
+def _micros(wait: timedelta) -> int:
+    return wait // timedelta(microseconds=1)
 
 
 def _raise() -> Update:
