@@ -20,7 +20,7 @@ from gpurun.domain.pace import DEFAULT, SLOT_KEEPS, Budget, have_read, may_read
 from gpurun.domain.publication import PublicationKind
 from gpurun.domain.run import AuditEntry
 from gpurun.flow import approvals, edges, failpoints
-from gpurun.flow.comments import Asked, NotForUs, addressed, forged, outdated, understand
+from gpurun.flow.comments import Asked, NotForUs, addressed, understand
 from gpurun.flow.events import pull_changed
 from gpurun.flow.limits import PAUSE_MAX, limited, suspended
 from gpurun.flow.look import Look, Memory, Seen
@@ -83,10 +83,10 @@ class Intake:
         if seen is None:
             return
         asked = replace(asked, unpaid=asked.unpaid + seen.more_reads)
-        if note := forged(asked, seen.comment):
-            await self._distrust(lease, asked, seen, note)
-        elif note := outdated(delivery, seen.comment):
-            await self._settle(lease, InboxState.IGNORED, note, asked)
+        if seen.forged:
+            await self._distrust(lease, asked, seen, seen.forged)
+        elif seen.outdated:
+            await self._settle(lease, InboxState.IGNORED, seen.outdated, asked)
         else:
             await edges.commit(self.store, failpoints.INTAKE_COMMIT, lambda tx: self._apply(tx, lease, asked, seen))
 
@@ -186,7 +186,7 @@ class Intake:
         obey = Obey(self.chance, asked, seen)
         said: list[str] = []
         for index, parsed in enumerate(asked.parsed):
-            if tx.take_command(asked.repo.name, seen.comment.id, index, lease.id):
+            if tx.take_command(asked.repo.name, seen.comment_id, index, lease.id):
                 tx.audit(entry(tx, seen, "command_taken", subject(asked), command=told(parsed)))
                 said += obey(tx, parsed)
         quiet = bool(said) and not self._may_be_told(tx, asked, seen)
@@ -196,7 +196,7 @@ class Intake:
 
     def _may_be_told(self, tx: Tx, asked: Asked, seen: Seen) -> bool:
         """Anybody may comment, and each answer in words is one write less for everybody else."""
-        return bool(seen.rights) or tx.tell_refusal(asked.repo.installation_id, seen.comment.author, every=TOLD_EVERY)
+        return bool(seen.rights) or tx.tell_refusal(asked.repo.installation_id, seen.who, every=TOLD_EVERY)
 
     async def _refused(self, lease: Lease, asked: Asked, refused: ForgeRefused) -> None:
         """A person waits for a word, unless what they wrote on is gone. Missing permissions are the usual case."""
@@ -241,7 +241,7 @@ class Intake:
         def apply(tx: Tx) -> None:
             if tx.settle_inbox(lease, InboxState.POISON, f"given up after {lease.tries} tries") and asked is not None:
                 publish(tx, self.chance, asked, PublicationKind.REPLY, text=reply.gave_up())
-                about = {"comment": asked.event.comment.id}
+                about = {"comment": asked.comment_id}
                 tx.audit(
                     AuditEntry(
                         at=tx.now(), actor="engine", kind="delivery_poisoned", subject=subject(asked), data=about

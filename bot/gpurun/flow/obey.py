@@ -23,7 +23,7 @@ from gpurun.report import reply
 
 @dataclass(frozen=True, slots=True)
 class Obey:
-    """One comment, whose author and text are believed."""
+    """One comment, or one button, that is believed."""
 
     chance: Chance
     asked: Asked
@@ -61,15 +61,17 @@ class Obey:
             live = [run for run in live if not run.folder]
         if not live:
             return [reply.nothing_to_cancel(command.job, command.path)]
-        said: list[str] = []
-        for run in live:
-            denied = self._denied(command, own_run=run.who == self.seen.who)
-            if denied:
-                said.append(reply.error(denied))
-                continue
-            tx.ask_cancel(run.id, self.seen.who)
-            tx.audit(entry(tx, self.seen, "run_cancel_asked", f"run:{run.id}"))
-        return list(dict.fromkeys(said))
+        return list(dict.fromkeys(sentence for run in live for sentence in self.stop(tx, command, run)))
+
+    def stop(self, tx: Tx, command: Cancel, run: Run) -> list[str]:
+        """One live run."""
+        denied = self._denied(command, own_run=run.who == self.seen.who)
+        if denied:
+            tx.audit(entry(tx, self.seen, "cancel_denied", f"run:{run.id}"))
+            return [reply.error(denied)]
+        tx.ask_cancel(run.id, self.seen.who)
+        tx.audit(entry(tx, self.seen, "run_cancel_asked", f"run:{run.id}"))
+        return []
 
     def _denied(self, command: Command, *, own_run: bool = False) -> NotAllowed | None:
         return may(command, self.seen.rights, self.seen.permissions, own_run=own_run)
@@ -191,8 +193,8 @@ class Obey:
             base_ref=seen.pull_request.base_ref,
             untrusted=seen.untrusted,
             who=seen.who,
-            why="comment",
-            comment_id=seen.comment.id,
+            why="comment" if seen.comment_id else "button",
+            comment_id=seen.comment_id or None,
             created_at=now,
             read_key=self.chance.token(16),
             config_text=file.text,
@@ -226,10 +228,10 @@ def publish(tx: Tx, chance: Chance, asked: Asked, kind: PublicationKind, *, text
             id=chance.ulid(),
             kind=kind,
             repo=asked.repo,
-            pr=asked.event.issue.number,
+            pr=asked.pr,
             run_id=run_id,
             text=text,
-            comment_id=asked.event.comment.id if kind is PublicationKind.REACT else 0,
+            comment_id=asked.comment_id if kind is PublicationKind.REACT else 0,
             nonce=chance.token(8),
             created_at=now,
             due_at=now,
@@ -241,7 +243,7 @@ def publish(tx: Tx, chance: Chance, asked: Asked, kind: PublicationKind, *, text
 
 def subject(asked: Asked) -> str:
     """The pull request, for the audit log."""
-    return f"repo:{asked.repo.name}#{asked.event.issue.number}"
+    return f"repo:{asked.repo.name}#{asked.pr}"
 
 
 def told(parsed: Command | CommandError) -> str:
@@ -250,11 +252,12 @@ def told(parsed: Command | CommandError) -> str:
 
 
 def entry(tx: Tx, seen: Seen, kind: str, subject: str, **data: str) -> AuditEntry:
-    """An audit row in the name of the commenter."""
+    """An audit row in the name of whoever asks."""
+    where = {"comment": seen.comment_id} if seen.comment_id else {"check": seen.check_id}
     return AuditEntry(
         at=tx.now(),
         actor=f"@{seen.who}",
         kind=kind,
         subject=subject,
-        data={"comment": seen.comment.id, "sha": seen.pull_request.head_sha, **data},
+        data={**where, "sha": seen.pull_request.head_sha, **data},
     )
