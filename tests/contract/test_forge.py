@@ -668,7 +668,7 @@ async def test_every_address_comes_from_the_setting(github, repo, pull, clock):
 async def test_a_check_is_read_again(github, forge, repo, pull):
     made = await forge.create_check(repo.ref, CommitSha(pull.head_sha), a_check())
 
-    seen = await forge.check(repo.ref, made)
+    seen = await forge.read_check(repo.ref, made)
 
     assert (seen.id, seen.name, seen.external_id, seen.head_sha) == (made, "gpurun / smoke", "run-1", pull.head_sha)
     assert seen.ours
@@ -678,9 +678,9 @@ async def test_a_check_of_another_app_says_so_and_one_that_is_not_there_is_refus
     made = await forge.create_check(repo.ref, CommitSha(pull.head_sha), a_check())
     github.checks(repo)[0].app_id = 7
 
-    assert not (await forge.check(repo.ref, made)).ours
+    assert not (await forge.read_check(repo.ref, made)).ours
     with pytest.raises(ForgeRefused) as refused:
-        await forge.check(repo.ref, made + 1)
+        await forge.read_check(repo.ref, made + 1)
     assert refused.value.status == 404
 
 
@@ -704,12 +704,12 @@ async def test_what_github_has_sent_is_found_by_its_guid_and_nothing_else_is(git
     github.user("alice").comment(pull, "hi")
     opened, said = await github.deliver()
 
-    found = await forge.sent(said.guid, since=minutes_ago(clock, 10))
+    found = await forge.delivery(said.guid, since=minutes_ago(clock, 10))
 
     assert found is not None
     assert (found.event, found.at, found.again) == ("issue_comment", clock.now(), False)
     assert json.loads(found.body) == json.loads(said.body)
-    assert await forge.sent("00000000-0000-4000-8000-000000000001", since=minutes_ago(clock, 10)) is None
+    assert await forge.delivery("00000000-0000-4000-8000-000000000001", since=minutes_ago(clock, 10)) is None
     assert opened.guid != said.guid
 
 
@@ -717,8 +717,8 @@ async def test_a_delivery_of_before_is_not_looked_for(github, forge, repo, pull,
     *_, sent = await github.deliver()
     clock.advance(minutes=20)
 
-    assert await forge.sent(sent.guid, since=minutes_ago(clock, 10)) is None
-    assert await forge.sent(sent.guid, since=minutes_ago(clock, 30)) is not None
+    assert await forge.delivery(sent.guid, since=minutes_ago(clock, 10)) is None
+    assert await forge.delivery(sent.guid, since=minutes_ago(clock, 30)) is not None
 
 
 async def test_a_delivery_that_was_sent_again_is_told_as_one_unless_the_first_is_near(
@@ -729,9 +729,9 @@ async def test_a_delivery_that_was_sent_again_is_told_as_one_unless_the_first_is
     clock.advance(minutes=20)
     await github.redeliver(sent)
 
-    again = await forge.sent(sent.guid, since=minutes_ago(clock, 10))
+    again = await forge.delivery(sent.guid, since=minutes_ago(clock, 10))
     assert (again.at, again.again) == (clock.now(), True)
-    whole = await forge.sent(sent.guid, since=minutes_ago(clock, 30))
+    whole = await forge.delivery(sent.guid, since=minutes_ago(clock, 30))
     assert (whole.at, whole.again) == (first, False)
 
 
@@ -742,17 +742,17 @@ async def test_a_delivery_behind_a_page_of_others_is_found_and_the_looking_has_a
     (one,) = github.records
     github.records += [replace(one, id=github.new_id(), hook=replace(one.hook, guid=f"g-{n}")) for n in range(250)]
 
-    assert (await forge.sent(sent.guid, since=minutes_ago(clock, 10))).event == "pull_request"
+    assert (await forge.delivery(sent.guid, since=minutes_ago(clock, 10))).event == "pull_request"
     pages = [request for request in github.requests if request.path == "/app/hook/deliveries"]
     assert len(pages) == 3
 
     github.records += [replace(one, id=github.new_id(), hook=replace(one.hook, guid="g")) for _ in range(2000)]
     with pytest.raises(ForgeRefused, match="more since"):
-        await forge.sent(sent.guid, since=minutes_ago(clock, 10))
+        await forge.delivery(sent.guid, since=minutes_ago(clock, 10))
 
 
 async def test_only_the_app_itself_reads_what_was_sent(github, repo, pull, hook, clock):
     other = make_forge(github, clock, private_key=SecretStr(pem(app_key(1))))
     with pytest.raises(ForgeRefused) as refused:
-        await other.sent("g", since=clock.now())
+        await other.delivery("g", since=clock.now())
     assert refused.value.status == 401

@@ -384,10 +384,10 @@ class SourceOnlyForge:
     async def find_check(self, repo: RepoRef, sha: CommitSha, *, name: str, external_id: str) -> int | None:
         raise Bug("the engine does not look for checks")
 
-    async def check(self, repo: RepoRef, check_id: int) -> CheckSeen:
+    async def read_check(self, repo: RepoRef, check_id: int) -> CheckSeen:
         raise Bug("the engine does not read checks")
 
-    async def sent(self, guid: str, *, since: datetime) -> Sent | None:
+    async def delivery(self, guid: str, *, since: datetime) -> Sent | None:
         raise Bug("the engine does not ask for deliveries")
 
 

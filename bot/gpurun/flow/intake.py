@@ -19,9 +19,10 @@ from gpurun.domain.errors import ForgeLimited, ForgeRefused, ForgeSuspended, For
 from gpurun.domain.pace import DEFAULT, SLOT_KEEPS, Budget, have_read, may_read
 from gpurun.domain.publication import PublicationKind
 from gpurun.domain.run import AuditEntry
-from gpurun.flow import approvals, edges, failpoints
+from gpurun.flow import approvals, edges, failpoints, press
 from gpurun.flow.comments import Asked, NotForUs, addressed, understand
 from gpurun.flow.events import pull_changed
+from gpurun.flow.intake_press import Presses
 from gpurun.flow.limits import PAUSE_MAX, limited, suspended
 from gpurun.flow.look import Look, Memory, Seen
 from gpurun.flow.obey import Obey, entry, publish, subject, told
@@ -66,6 +67,8 @@ class Intake:
             await self._installation(lease, row.delivery)
         elif row.delivery.event == "pull_request":
             await self._pull(lease, row.delivery)
+        elif row.delivery.event in press.EVENTS:
+            await self._press(lease, row, kept_out_until, now)
         else:
             # in a thread: anybody may write a comment, and its Markdown may take long
             asked = await anyio.to_thread.run_sync(understand, row.delivery)
@@ -76,6 +79,27 @@ class Intake:
             else:
                 unpaid = 0 if row.slot_at else READS_OF_A_COMMENT
                 await self._act(lease, row.delivery, replace(asked, unpaid=unpaid), now)
+
+    async def _press(self, lease: Lease, row: InboxRow, kept_out_until: datetime | None, now: datetime) -> None:
+        """A button of a check."""
+        found = press.understand(row.delivery)
+        if isinstance(found, NotForUs):
+            await self._settle(lease, InboxState.IGNORED, found.note)
+        elif kept_out_until is not None:
+            await self._later(lease, lambda tx: self._book(tx, row))
+        else:
+            presses = Presses(
+                store=self.store,
+                forge=self.forge,
+                chance=self.chance,
+                memory=self.memory,
+                later=self._later,
+                settle=self._settle,
+                pay=self._pay,
+                may_be_told=self._may_be_told,
+            )
+            unpaid = 0 if row.slot_at else READS_OF_A_COMMENT
+            await presses(lease, row.delivery, found, now=now, unpaid=unpaid)
 
     async def _act(self, lease: Lease, delivery: Delivery, asked: Asked, now: datetime) -> None:
         """Asks the forge, and believes it rather than the delivery."""

@@ -101,11 +101,11 @@ class Forge(Protocol):
         """A check run by our App with that name and external id."""
         ...
 
-    async def check(self, repo: RepoRef, check_id: int) -> CheckSeen:
+    async def read_check(self, repo: RepoRef, check_id: int) -> CheckSeen:
         """As it is now; ForgeRefused 404 when there is none."""
         ...
 
-    async def sent(self, guid: str, *, since: datetime) -> Sent | None:
+    async def delivery(self, guid: str, *, since: datetime) -> Sent | None:
         """What the forge itself has sent us under that id at or after `since`; None when nothing is on its list (yet).
 
         Whoever has the secret of the webhook can sign a delivery, and cannot put one on that list.

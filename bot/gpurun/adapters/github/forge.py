@@ -246,7 +246,7 @@ class GitHubForge:
                     return None
         raise ForgeRefused(f"{repo.name} has too many checks named {name!r} at {sha} to look at.", status=422)
 
-    async def check(self, repo: RepoRef, check_id: int) -> CheckSeen:
+    async def read_check(self, repo: RepoRef, check_id: int) -> CheckSeen:
         async with self._calls(repo) as calls:
             found = await calls.get(f"/repos/{repo.name}/check-runs/{check_id}", answers.CheckRun)
         return CheckSeen(
@@ -257,7 +257,7 @@ class GitHubForge:
             ours=found.app is not None and found.app.id == self._app_id,
         )
 
-    async def sent(self, guid: str, *, since: datetime) -> Sent | None:
+    async def delivery(self, guid: str, *, since: datetime) -> Sent | None:
         async with self._translated():
             return await deliveries.find(self._app, guid, since=since)
 

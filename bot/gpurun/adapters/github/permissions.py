@@ -15,7 +15,7 @@ PERMISSIONS: Mapping[str, Level] = MappingProxyType(
         "issues": "read",  # the issue_comment event
         # pull_request(), changed_files(), comment(), create_comment(), update_comment(), react()
         "pull_requests": "write",
-        # create_check(), update_check(), find_check(), check(); the events check_run and check_suite
+        # create_check(), update_check(), find_check(), read_check(); the events check_run and check_suite
         "checks": "write",
     }
 )

@@ -131,10 +131,10 @@ class LocalForge:
     async def find_check(self, repo: RepoRef, sha: CommitSha, *, name: str, external_id: str) -> int | None:
         raise _nobody()
 
-    async def check(self, repo: RepoRef, check_id: int) -> CheckSeen:
+    async def read_check(self, repo: RepoRef, check_id: int) -> CheckSeen:
         raise _nobody()
 
-    async def sent(self, guid: str, *, since: datetime) -> Sent | None:
+    async def delivery(self, guid: str, *, since: datetime) -> Sent | None:
         raise _nobody()
 
 

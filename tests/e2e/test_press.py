@@ -1,0 +1,77 @@
+"""Buttons of a real run: Approve at a fork's check, Cancel, Re-run, and a signed press that GitHub knows nothing of."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+import pytest
+
+from gpurun.http.webhook import sign
+from tests.fakes.github.state import CheckButton
+from tests.world import World, open_world
+from tests.world.laws import assert_laws
+from tests.world.rows import select
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(200)]
+
+
+@pytest.fixture
+async def world(tmp_path, base_images):
+    async with open_world(tmp_path, image=base_images.python, allow_untrusted_local="true") as world:
+        world.repo.grant("dan", "maintain")
+        yield world
+
+
+def press(world: World, check, identifier: str, *, by: str) -> None:
+    if identifier not in [one.identifier for one in check.actions]:
+        check.actions = [*check.actions[:2], CheckButton(identifier, "of a test", identifier)]
+    world.github.user(by).press(check, identifier)
+
+
+async def test_a_fork_is_approved_stopped_and_run_again_by_buttons(world: World):
+    job = {"image": world.image, "run": "echo began; sleep 600"}
+    files = {".gpurun.yml": json.dumps({"version": 1, "jobs": {"smoke": job}})}
+    mallory = world.github.user("mallory")
+    world.pull = pull = mallory.open_pull_request(world.repo, branch="patch-1", files=files, fork=True)
+    world.comment("/gpurun smoke")
+    check = await world.expect_check("gpurun / smoke", "action_required")
+    await world.expect_comment(f"/gpurun approve sha={pull.head_sha}")
+    press(world, check, "approve:1000000", by="mallory")
+    refused = await world.expect_comment("`mallory` pressed Approve at `gpurun / smoke`.")
+    assert "people with the role maintain" in refused
+    press(world, check, "approve:1000000", by="dan")
+    await world.expect_container()
+    world.github.user("erin").press(check, "cancel") if "cancel" in [
+        one.identifier for one in check.actions
+    ] else press(world, check, "cancel", by="erin")
+    await world.expect_check("gpurun / smoke", "cancelled")
+    assert "for at most $1.00" in await world.expect_comment("Cancelled by erin")
+    world.github.user("erin").rerun(check)
+    await world.expect_container()
+    mallory.push(pull, {"more.txt": "1"})
+    await world.expect_comment("Cancelled by a push: the head is ")
+    world.github.user("erin").rerun(check)
+    await world.expect_comment("`erin` pressed Re-run at `gpurun / smoke`. That check is of")
+    record = await assert_laws(world)
+    (approval,) = record.approvals
+    assert (approval["by"], approval["sha"], approval["end"]) == ("dan", check.head_sha, "pushed")
+    assert [run["why"] for run in record.runs] == ["comment", "button"]
+
+
+async def test_a_signed_press_that_github_knows_nothing_of_starts_nothing(world: World):
+    world.jobs(smoke={"run": "exit 3"})
+    world.comment("/gpurun smoke")
+    check = await world.expect_check("gpurun / smoke", "failure")
+    await world.expect_comment("gpurun smoke: ❌ failed")
+    world.github.user("alice").rerun(check)
+    hook = world.github.queued.pop()
+    secret = world.github.app.webhook_secret.get_secret_value().encode()
+    headers = {**hook.headers, "X-Hub-Signature-256": sign(secret, hook.body).decode()}
+    async with httpx.AsyncClient() as client:
+        answer = await client.post(world.github.hook_url, content=hook.body, headers=headers)
+    assert answer.status_code == 202
+    asked = lambda: [one for one in world.github.requests if one.path == "/app/hook/deliveries"]  # noqa: E731
+    await world.until(lambda: True if len(asked()) > 1 else None, "a second look at the list")
+    assert len(select(world.database, "SELECT id FROM run")) == 1
+    await world.bot.stop()
