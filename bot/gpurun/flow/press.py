@@ -1,8 +1,8 @@
 """What the press of a button on a check asks for, whether it is true, and what it does.
 
 Who has the webhook's secret can sign that anybody pressed anything. So a press is believed only when the forge itself
-has sent it (`ports.forge.Forge.delivery`), and what the check is about comes from the check as the API gives it and from
-our own rows, never from the delivery.
+has sent it (`ports.forge.Forge.delivery`), and what the check is about comes from the check as the API gives it and
+from our own rows, never from the delivery.
 """
 
 from __future__ import annotations
