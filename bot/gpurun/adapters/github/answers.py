@@ -89,6 +89,8 @@ class ChangedFile(Struct):
     """A file that a pull request adds, changes, renames or removes."""
 
     filename: str
+    previous_filename: str | None = None
+    """Of one that was renamed."""
 
 
 class Comment(Struct):
