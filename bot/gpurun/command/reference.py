@@ -72,7 +72,7 @@ def commands_page() -> str:
             "| Run, on a required job that nobody has started | `/gpurun <job>` |",
             "| Re-run, on a job | the same job again, at the head of the pull request |",
             "| Cancel | stops that run, and no other |",
-            "| Approve, with a price | `/gpurun approve` of the commit that the check stands on, with that price |",
+            "| Approve, with a price | allows the commit that the check stands on, up to that price |",
             "| Re-run, on `gpurun/gate` | looks again at what is required, and starts nothing |",
             "| Re-run all checks | every job whose newest run there failed, timed out, was lost or cancelled |",
             "",
