@@ -437,8 +437,6 @@ async def test_a_button_that_is_pressed(world: World, deaths: Deaths):
     check = await world.expect_check("gpurun / smoke", "failure")
     await world.expect_comment("gpurun smoke: ❌ failed")
     await world.bot.stop()
-    asked = both("press.check", "press.sent", "press.commit")
-    await deaths.at(*asked, after=lambda: world.github.user("erin").rerun(check))
 
     def forge() -> None:
         world.github.user("bob").rerun(check)
@@ -446,13 +444,15 @@ async def test_a_button_that_is_pressed(world: World, deaths: Deaths):
         hook.body = hook.body.replace(b'"sender": {"login": "bob"', b'"sender": {"login": "carol"')
 
     await deaths.at(*both("press.distrust"), after=forge)
+    asked = both("press.check", "press.sent", "press.commit")
+    await deaths.at(*asked, after=lambda: world.github.user("erin").rerun(check))
     await world.bot.start()
     checks = lambda: [one.conclusion for one in world.github.checks(world.repo)]  # noqa: E731
     await world.until(lambda: True if checks() == ["failure", "failure"] else None, "a second run, and no third")
     await world.expect_comment("gpurun smoke: ❌ failed")
     record = await assert_laws(world)
     assert [(run["who"], run["why"]) for run in record.runs] == [("alice", "comment"), ("erin", "button")]
-    assert [row["note"][:14] for row in record.inbox if row["event"] == "check_run"] == ["", "forged_suspect"]
+    assert [row["note"][:14] for row in record.inbox if row["event"] == "check_run"] == ["forged_suspect", ""]
     deaths.all_is_well(STORIES["button"])
 
 
