@@ -107,6 +107,7 @@ STORIES: dict[str, tuple[str, ...]] = {
         *("intake.settle", "intake.distrust", "intake.poison", "intake.later", "intake.resume", "worker.failed"),
         *("publish.delay", "publish.release", "publish.forbidden", "publish.suspended"),
     ),
+    "button": both("press.check", "press.sent", "press.commit", "press.distrust"),
     "leases": both("worker.renew", "worker.leave"),
     "request": both("request.run", "request.cancel", "request.end"),
 }
@@ -427,6 +428,32 @@ async def test_what_github_does_to_a_dying_bot(world: World, deaths: Deaths):
     assert suspect["note"].startswith("forged_suspect")
     assert len(record.runs) == 1
     deaths.all_is_well(STORIES["github"])
+
+
+async def test_a_button_that_is_pressed(world: World, deaths: Deaths):
+    """It acts once, whenever the bot dies while it asks whether the press is true; one that is not acts never."""
+    world.jobs(smoke={"run": "echo went; exit 3"})
+    world.comment("/gpurun smoke")
+    check = await world.expect_check("gpurun / smoke", "failure")
+    await world.expect_comment("gpurun smoke: ❌ failed")
+    await world.bot.stop()
+
+    def forge() -> None:
+        world.github.user("bob").rerun(check)
+        hook = world.github.queued[-1]
+        hook.body = hook.body.replace(b'"sender": {"login": "bob"', b'"sender": {"login": "carol"')
+
+    await deaths.at(*both("press.distrust"), after=forge)
+    asked = both("press.check", "press.sent", "press.commit")
+    await deaths.at(*asked, after=lambda: world.github.user("erin").rerun(check))
+    await world.bot.start()
+    checks = lambda: [one.conclusion for one in world.github.checks(world.repo)]  # noqa: E731
+    await world.until(lambda: True if checks() == ["failure", "failure"] else None, "a second run, and no third")
+    await world.expect_comment("gpurun smoke: ❌ failed")
+    record = await assert_laws(world)
+    assert [(run["who"], run["why"]) for run in record.runs] == [("alice", "comment"), ("erin", "button")]
+    assert [row["note"][:14] for row in record.inbox if row["event"] == "check_run"] == ["forged_suspect", ""]
+    deaths.all_is_well(STORIES["button"])
 
 
 async def test_leases_that_are_renewed_and_given_back(world: World, deaths: Deaths, clock):

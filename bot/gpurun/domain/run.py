@@ -217,7 +217,7 @@ class Run:
     """Decided when it was asked for, from what the forge said then."""
     who: str
     why: str
-    """`comment`, `cli`."""
+    """`comment`, `button`, `cli`."""
     comment_id: int | None = None
     created_at: datetime
     read_key: str = field(repr=False)

@@ -70,10 +70,10 @@ def publish(
         chance,
         kind,
         repo=asked.repo,
-        pr=asked.event.issue.number,
+        pr=asked.pr,
         text=text,
         run_id=run_id,
-        comment_id=asked.event.comment.id if kind is PublicationKind.REACT else 0,
+        comment_id=asked.comment_id if kind is PublicationKind.REACT else 0,
         # a text that is written never changes again
         final=not to_stranger,
     )
@@ -111,7 +111,7 @@ def _publish(
 
 def subject(asked: Asked) -> str:
     """The pull request, for the audit log."""
-    return f"repo:{asked.repo.name}#{asked.event.issue.number}"
+    return f"repo:{asked.repo.name}#{asked.pr}"
 
 
 def told(parsed: Command | CommandError) -> str:
@@ -121,10 +121,11 @@ def told(parsed: Command | CommandError) -> str:
 
 def entry(tx: Tx, seen: Seen, kind: str, subject: str, **data: str | int | None) -> AuditEntry:
     """An audit row in the name of whoever acts."""
+    where = {"comment": seen.comment_id} if seen.comment_id else {"check": seen.check_id}
     return AuditEntry(
         at=tx.now(),
         actor=f"@{seen.who}",
         kind=kind,
         subject=subject,
-        data={"comment": seen.comment.id, "sha": seen.pull_request.head_sha, **data},
+        data={**where, "sha": seen.pull_request.head_sha, **data},
     )

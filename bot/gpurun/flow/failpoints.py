@@ -39,6 +39,11 @@ INTAKE_SETTLE = "intake.settle"
 INTAKE_DISTRUST = "intake.distrust"
 INTAKE_POISON = "intake.poison"
 INTAKE_PULL = "intake.pull"
+# a button
+PRESS_CHECK = "press.check"
+PRESS_SENT = "press.sent"
+PRESS_DISTRUST = "press.distrust"
+PRESS_COMMIT = "press.commit"
 # a request without a comment
 REQUEST_RUN = "request.run"
 REQUEST_CANCEL = "request.cancel"

@@ -19,11 +19,12 @@ from gpurun.domain.errors import ForgeLimited, ForgeRefused, ForgeSuspended, For
 from gpurun.domain.pace import DEFAULT, SLOT_KEEPS, Budget, have_read, may_read
 from gpurun.domain.publication import PublicationKind
 from gpurun.domain.run import AuditEntry
-from gpurun.flow import approvals, edges, failpoints
+from gpurun.flow import approvals, edges, failpoints, press
 from gpurun.flow.acting import Acting, entry, publish, subject, told
-from gpurun.flow.comments import Asked, NotForUs, addressed, forged, outdated, understand
+from gpurun.flow.comments import Asked, NotForUs, addressed, understand
 from gpurun.flow.events import pull_changed
 from gpurun.flow.facts import Links
+from gpurun.flow.intake_press import Presses
 from gpurun.flow.limits import PAUSE_MAX, limited, suspended
 from gpurun.flow.look import Look, Memory, Seen
 from gpurun.flow.obey import Obey
@@ -71,6 +72,8 @@ class Intake:
             await self._installation(lease, row.delivery)
         elif row.delivery.event == "pull_request":
             await self._pull(lease, row.delivery)
+        elif row.delivery.event in press.EVENTS:
+            await self._press(lease, row, kept_out_until, now)
         else:
             # in a thread: anybody may write a comment, and its Markdown may take long
             asked = await anyio.to_thread.run_sync(understand, row.delivery)
@@ -82,16 +85,38 @@ class Intake:
                 unpaid = 0 if row.slot_at else READS_OF_A_COMMENT
                 await self._act(lease, row.delivery, replace(asked, unpaid=unpaid), now)
 
+    async def _press(self, lease: Lease, row: InboxRow, kept_out_until: datetime | None, now: datetime) -> None:
+        """A button of a check."""
+        found = press.understand(row.delivery)
+        if isinstance(found, NotForUs):
+            await self._settle(lease, InboxState.IGNORED, found.note)
+        elif kept_out_until is not None:
+            await self._later(lease, lambda tx: self._book(tx, row))
+        else:
+            presses = Presses(
+                store=self.store,
+                forge=self.forge,
+                chance=self.chance,
+                memory=self.memory,
+                later=self._later,
+                settle=self._settle,
+                pay=self._pay,
+                answer=self._answer,
+                links=self.links,
+            )
+            unpaid = 0 if row.slot_at else READS_OF_A_COMMENT
+            await presses(lease, row.delivery, found, now=now, unpaid=unpaid)
+
     async def _act(self, lease: Lease, delivery: Delivery, asked: Asked, now: datetime) -> None:
         """Asks the forge, and believes it rather than the delivery."""
         seen = await self._try_to_look(lease, asked, delivery, now)
         if seen is None:
             return
         asked = replace(asked, unpaid=asked.unpaid + seen.more_reads)
-        if note := forged(asked, seen.comment):
-            await self._distrust(lease, asked, seen, note)
-        elif note := outdated(delivery, seen.comment):
-            await self._settle(lease, InboxState.IGNORED, note, asked)
+        if seen.forged:
+            await self._distrust(lease, asked, seen, seen.forged)
+        elif seen.outdated:
+            await self._settle(lease, InboxState.IGNORED, seen.outdated, asked)
         else:
             await edges.commit(self.store, failpoints.INTAKE_COMMIT, lambda tx: self._apply(tx, lease, asked, seen))
 
@@ -191,7 +216,7 @@ class Intake:
         obey = Obey(Acting(chance=self.chance, repo=asked.repo, seen=seen, links=self.links))
         said: list[str] = []
         for index, parsed in enumerate(asked.parsed):
-            if tx.take_command(asked.repo.name, seen.comment.id, index, lease.id):
+            if tx.take_command(asked.repo.name, seen.comment_id, index, lease.id):
                 tx.audit(entry(tx, seen, "command_taken", subject(asked), command=told(parsed)))
                 said += obey(tx, parsed)
         if said and not seen.rights:
@@ -200,6 +225,13 @@ class Intake:
         publish(tx, self.chance, asked, PublicationKind.REACT, text="eyes")
         if said:
             publish(tx, self.chance, asked, PublicationKind.REPLY, text=reply.join(said), run_id=obey.log_of)
+
+    def _answer(self, tx: Tx, asked: Asked, seen: Seen, said: str) -> None:
+        """Of a press. There is no comment that could be reacted to."""
+        if seen.rights:
+            publish(tx, self.chance, asked, PublicationKind.REPLY, text=said)
+        elif tx.count_telling(asked.repo.installation_id, seen.who, window=TOLD_IN) <= WORDS:
+            publish(tx, self.chance, asked, PublicationKind.REPLY, text=said, to_stranger=True)
 
     def _answer_stranger(self, tx: Tx, asked: Asked, said: str, login: str, *, log_of: str) -> None:
         told = tx.count_telling(asked.repo.installation_id, login, window=TOLD_IN)
@@ -211,7 +243,7 @@ class Intake:
 
     def _answer_unknown(self, tx: Tx, asked: Asked, said: str) -> None:
         """Nobody could be asked what the author may do."""
-        login = asked.event.author
+        login = asked.author
         if tx.count_telling(asked.repo.installation_id, login, window=TOLD_IN) <= WORDS:
             publish(tx, self.chance, asked, PublicationKind.REPLY, text=said, to_stranger=True)
 
@@ -258,7 +290,7 @@ class Intake:
         def apply(tx: Tx) -> None:
             if tx.settle_inbox(lease, InboxState.POISON, f"given up after {lease.tries} tries") and asked is not None:
                 self._answer_unknown(tx, asked, reply.gave_up())
-                about = {"comment": asked.event.comment.id}
+                about = {"comment": asked.comment_id}
                 tx.audit(
                     AuditEntry(
                         at=tx.now(), actor="engine", kind="delivery_poisoned", subject=subject(asked), data=about

@@ -19,7 +19,7 @@ from gpurun.domain.config import Job, PermissionKeys
 from gpurun.domain.delivery import Delivery
 from gpurun.domain.errors import CommandError, ConfigError, ForgeRefused, NotByPolicy, UserError
 from gpurun.domain.folder import MAX_DEPTH, config_path, typed_folder
-from gpurun.domain.forge import Comment, Permission, PullRequest, RepoFile, RepoRef
+from gpurun.domain.forge import Permission, PullRequest, RepoFile, RepoRef
 from gpurun.domain.right import Right
 from gpurun.domain.run import Untrusted
 from gpurun.flow import edges, failpoints
@@ -75,9 +75,20 @@ class Search:
 class Seen:
     """What the forge said."""
 
-    comment: Comment
+    who: str
+    """The login of whoever asks."""
+    asked_at: datetime
+    """When, by the forge's clock."""
     pull_request: PullRequest
     permission: Permission
+    comment_id: int = 0
+    """Where it was written; 0 for a button."""
+    check_id: int = 0
+    """Whose button was pressed; 0 for a comment."""
+    forged: str = ""
+    """How the comment contradicts what the webhook told of it; empty when it does not."""
+    outdated: str = ""
+    """Why it does not count any more; empty when it does."""
     files: Mapping[str, JobFile] = field(default_factory=dict)
     """Those that the commands name, by folder; the top under an empty name."""
     search: Search | None = None
@@ -94,18 +105,8 @@ class Seen:
     """Requests beyond those that every comment takes."""
 
     @property
-    def who(self) -> str:
-        """The login of whoever asks."""
-        return self.comment.author
-
-    @property
-    def asked_at(self) -> datetime:
-        """When, by the forge's clock."""
-        return self.comment.created_at
-
-    @property
     def rights(self) -> frozenset[Right]:
-        """Of the commenter, now."""
+        """Of whoever asks, now."""
         return rights_of(self.who, self.permission, self.permissions)
 
 
@@ -135,29 +136,41 @@ def _key(repo: RepoRef, pull_request: PullRequest) -> tuple[int, int, str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The questions about one comment. Each `__call__` asks anew."""
+    """The questions about one comment or one button. Each call asks anew."""
 
     forge: Forge
     memory: Memory
 
     async def __call__(self, asked: Asked, delivery: Delivery) -> Seen:
         """No files for what is not believed or does not count any more. Raises what the forge raises."""
-        repo, forge = asked.repo, self.forge
         comment = await edges.call(
-            failpoints.INTAKE_COMMENT, lambda: forge.comment(repo, asked.event.comment.id), timeout_s=CALL_TIMEOUT_S
+            failpoints.INTAKE_COMMENT,
+            lambda: self.forge.comment(asked.repo, asked.comment_id),
+            timeout_s=CALL_TIMEOUT_S,
         )
+        seen = replace(
+            await self._people(asked, comment.author, comment.created_at),
+            comment_id=comment.id,
+            forged=forged(asked, comment),
+            outdated=outdated(delivery, comment),
+        )
+        return seen if seen.forged or seen.outdated else await self._files(asked, seen)
+
+    async def press(self, asked: Asked, *, who: str, at: datetime, check_id: int) -> Seen:
+        """The same for who has pressed a button, which is believed. Raises what the forge raises."""
+        return await self._files(asked, replace(await self._people(asked, who, at), check_id=check_id))
+
+    async def _people(self, asked: Asked, who: str, at: datetime) -> Seen:
+        repo, forge = asked.repo, self.forge
         pull_request = await edges.call(
             failpoints.INTAKE_PULL_REQUEST,
-            lambda: forge.pull_request(repo, asked.event.issue.number),
+            lambda: forge.pull_request(repo, asked.pr),
             timeout_s=CALL_TIMEOUT_S,
         )
         permission = await edges.call(
-            failpoints.INTAKE_PERMISSION, lambda: forge.permission(repo, comment.author), timeout_s=CALL_TIMEOUT_S
+            failpoints.INTAKE_PERMISSION, lambda: forge.permission(repo, who), timeout_s=CALL_TIMEOUT_S
         )
-        seen = Seen(comment=comment, pull_request=pull_request, permission=permission)
-        if forged(asked, comment) or outdated(delivery, comment):
-            return seen
-        return await self._files(asked, seen)
+        return Seen(who=who, asked_at=at, pull_request=pull_request, permission=permission)
 
     async def _files(self, asked: Asked, seen: Seen) -> Seen:
         repo, pull_request = asked.repo, seen.pull_request
@@ -174,7 +187,7 @@ class Look:
 
     async def _rules(self, asked: Asked, seen: Seen) -> Seen:
         """What the default branch says of who may do what, and whose code it is."""
-        if all(isinstance(parsed, Asking | CommandError) for parsed in asked.parsed):
+        if asked.parsed and all(isinstance(parsed, Asking | CommandError) for parsed in asked.parsed):
             return seen
         text, error = await self._policy(asked.repo, seen.pull_request)
         permissions, fault = await anyio.to_thread.run_sync(_permissions, text)

@@ -14,7 +14,7 @@ from gpurun.report import reply
 
 @dataclass(slots=True)
 class Obey:
-    """One comment, whose author and text are believed."""
+    """One comment, or one button, that is believed."""
 
     acting: Acting
     log_of: str = field(default="", init=False)

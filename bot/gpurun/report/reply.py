@@ -280,5 +280,46 @@ def _is(count: int) -> str:
     return "was" if count == 1 else "were"
 
 
+def to_a_press(who: str, button: str, check: str, said: Sequence[str]) -> str:
+    """There is no comment that the answer stands below."""
+    about = f"{code(who)} pressed {_button(button)} at {code(check)}."
+    return f"{about} {said[0]}" if len(said) == 1 and "\n" not in said[0] else f"{about}\n\n{join(said)}"
+
+
+def _button(button: str) -> str:
+    """As it is labelled, more or less."""
+    known = {"rerequested": "Re-run", "rerequested all": "Re-run all", "rerun": "Re-run", "run": "Run"}
+    return known.get(button) or {"cancel": "Cancel", "approve": "Approve"}.get(button.partition(":")[0], "a button")
+
+
+def moved_on(sha: str, head: str) -> str:
+    """The check is of a commit that is not the head."""
+    return (
+        f"That check is of {code(sha[:12])}, and the head of this pull request is {code(head[:12])} now, so nothing "
+        "was started. Press the button at a check of the head, or write the command."
+    )
+
+
+def over() -> str:
+    """A button that stops a run which has ended."""
+    return "That run had ended already, so there was nothing to cancel."
+
+
+def nothing_to_run_again() -> str:
+    """No newest run of a job is worth another try."""
+    return (
+        "The newest run of each job has passed, goes on, or was refused, so nothing was started. "
+        "A job is started by its own command."
+    )
+
+
+def nothing_could_be_read() -> str:
+    """GitHub refused a call that every button needs."""
+    return (
+        "Nothing was done: GitHub did not let gpurun read what it needs for that. "
+        "Its log names the call; perhaps somebody has to accept new permissions of the App."
+    )
+
+
 def _ceiling(approval: Approval) -> str:
     return "" if approval.max_usd_micro is None else f"for at most {usd(approval.max_usd_micro)} a run "

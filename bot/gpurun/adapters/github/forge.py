@@ -15,14 +15,25 @@ import msgspec
 from githubkit.exception import GitHubException
 from pydantic import SecretStr
 
-from gpurun.adapters.github import answers, checks, client
+from gpurun.adapters.github import answers, checks, client, deliveries
 from gpurun.adapters.github.errors import innermost, is_refused, translate
 from gpurun.adapters.github.permissions import SOURCE_PERMISSIONS
 from gpurun.adapters.github.submodules import SubmodulePlaces
 from gpurun.adapters.github.tokens import AppAuth, InstallationAuth, InstallationToken, Tokens
 from gpurun.adapters.github.trees import Trees, end_of
 from gpurun.domain.errors import Bug, ForgeRefused
-from gpurun.domain.forge import ChangedFiles, Check, Comment, GitSource, Permission, PullRequest, RepoFile, RepoRef
+from gpurun.domain.forge import (
+    ChangedFiles,
+    Check,
+    CheckSeen,
+    Comment,
+    GitSource,
+    Permission,
+    PullRequest,
+    RepoFile,
+    RepoRef,
+    Sent,
+)
 from gpurun.domain.ids import BranchName, CommitSha
 from gpurun.domain.source import Gitlink
 from gpurun.ports.clock import Clock
@@ -234,6 +245,21 @@ class GitHubForge:
                 if len(found) < PAGE:
                     return None
         raise ForgeRefused(f"{repo.name} has too many checks named {name!r} at {sha} to look at.", status=422)
+
+    async def read_check(self, repo: RepoRef, check_id: int) -> CheckSeen:
+        async with self._calls(repo) as calls:
+            found = await calls.get(f"/repos/{repo.name}/check-runs/{check_id}", answers.CheckRun)
+        return CheckSeen(
+            id=found.id,
+            name=found.name,
+            external_id=found.external_id or "",
+            head_sha=CommitSha(found.head_sha),
+            ours=found.app is not None and found.app.id == self._app_id,
+        )
+
+    async def delivery(self, guid: str, *, since: datetime) -> Sent | None:
+        async with self._translated():
+            return await deliveries.find(self._app, guid, since=since)
 
     @asynccontextmanager
     async def _calls(self, repo: RepoRef) -> AsyncIterator[client.Calls]:

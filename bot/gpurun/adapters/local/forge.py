@@ -11,6 +11,7 @@ from gpurun.domain.errors import ForgeRefused
 from gpurun.domain.forge import (
     ChangedFiles,
     Check,
+    CheckSeen,
     Comment,
     Extra,
     GitSource,
@@ -18,6 +19,7 @@ from gpurun.domain.forge import (
     PullRequest,
     RepoFile,
     RepoRef,
+    Sent,
 )
 from gpurun.domain.ids import BranchName, CommitSha, TreeSha
 from gpurun.domain.plan import SetupInput
@@ -127,6 +129,12 @@ class LocalForge:
         raise _nobody()
 
     async def find_check(self, repo: RepoRef, sha: CommitSha, *, name: str, external_id: str) -> int | None:
+        raise _nobody()
+
+    async def read_check(self, repo: RepoRef, check_id: int) -> CheckSeen:
+        raise _nobody()
+
+    async def delivery(self, guid: str, *, since: datetime) -> Sent | None:
         raise _nobody()
 
 
