@@ -337,6 +337,8 @@ def _save(tx: Tx, before: Run, row: Run, lease: Lease) -> None:
         return
     if _shown(before) != _shown(row):
         tx.raise_rev(row.id, final=row.state is RunState.ENDED, urgent=False)
+    if row.pr is not None and _stands(before) != _stands(row):
+        tx.raise_gate(row.repo, row.pr)
     if before.state is not row.state:
         tx.audit(
             engine_audit(
@@ -359,6 +361,11 @@ def _give_back(tx: Tx, before: Run, row: Run, lease: Lease) -> bool:
     if replace(row, due_at=before.due_at) == before:
         return tx.release(lease, due_at=row.due_at)
     return tx.save_run(row, lease)
+
+
+def _stands(run: Run) -> tuple[object, ...]:
+    """What the gate tells of a run: nothing of its progress."""
+    return run.verdict, run.state is RunState.WAITING_APPROVAL
 
 
 def _shown(run: Run) -> tuple[object, ...]:

@@ -100,6 +100,7 @@ class Obey:
             asked_at=seen.asked_at,
         )
         tx.approve(approval)
+        tx.raise_gate(self.asked.repo, self._pr)
         most = "" if approval.max_usd_micro is None else str(approval.max_usd_micro)
         tx.audit(entry(tx, seen, "approved", subject(self.asked), approval=approval.id, max_usd_micro=most))
         live = [run for run in tx.live_runs(self.asked.repo, self._pr) if run.untrusted and run.cancel_at is None]
@@ -202,6 +203,7 @@ class Obey:
             due_at=now,
         )
         tx.add_run(run)
+        tx.raise_gate(self.asked.repo, self._pr)
         for kind in (PublicationKind.CHECK, PublicationKind.COMMENT):
             publish(tx, self.chance, self.asked, kind, run_id=run.id)
         tx.audit(entry(tx, seen, "run_created", f"run:{run.id}"))

@@ -16,6 +16,7 @@ from gpurun.adapters.github import GitHubForge
 from gpurun.domain.errors import Bug
 from gpurun.domain.run import Run, RunState, Verdict
 from gpurun.flow.facts import Links
+from gpurun.flow.gate import GateKeeper
 from gpurun.flow.intake import Intake
 from gpurun.flow.publish import Publisher
 from gpurun.flow.worker import Handler, Worker
@@ -59,6 +60,7 @@ class Town:
         """Of everything but the engine."""
         return {
             Kind.INBOX: Intake(store=self.store, forge=self.forge, chance=self.chance),
+            Kind.GATE: GateKeeper(store=self.store, forge=self.forge, chance=self.chance),
             Kind.PUBLICATION: Publisher(
                 store=self.store, forge=self.forge, links=Links(public_url="https://bot.example")
             ),
@@ -99,6 +101,7 @@ class Town:
             ended = ending(tx.run(run.id), verdict, tx)
             assert tx.save_run(ended, lease)
             tx.raise_rev(run.id, final=True, urgent=True)
+            tx.raise_gate(run.repo, run.pr or 0)
 
         await self.store.write(apply)
 

@@ -52,6 +52,11 @@ class PublicationTable(TransactionBase):
         mine = select(table).where(table.c.run_id == run_id).order_by(table.c.created_at, table.c.id)
         return tuple(map(_publication, self._all(mine)))
 
+    def publications_of_gate(self, gate_id: str) -> tuple[Publication, ...]:
+        table = tables.publication
+        mine = select(table).where(table.c.gate_id == gate_id).order_by(table.c.created_at, table.c.id)
+        return tuple(map(_publication, self._all(mine)))
+
     def raise_rev(self, run_id: str, *, final: bool, urgent: bool) -> None:
         now = self.now()
         if final or urgent:
