@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
+import structlog
+from cryptography.hazmat.primitives import serialization
 from hypothesis import HealthCheck, settings
 
 from tests.fakes.clock import FakeChance, FakeClock
@@ -12,6 +16,16 @@ pytest_plugins = ["tests.services.postgres", "tests.services.engine", "tests.ser
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
+
+structlog.configure(
+    processors=[
+        *structlog.get_config()["processors"][:-1],
+        # the default draws each traceback with Rich, which takes longer than most tests
+        structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
+# the fake App has one key, and every test that reads it anew pays 60 ms
+serialization.load_pem_private_key = cache(serialization.load_pem_private_key)
 
 
 @pytest.fixture(autouse=True)

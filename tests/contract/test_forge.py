@@ -240,7 +240,7 @@ async def test_what_a_pull_request_changes_is_listed_whatever_it_does_to_a_file(
     alice.push(repo, {"on/main": "later"})
 
     found = await forge.changed_files(repo.ref, change.number)
-    assert sorted(found.paths) == ["edited", "gone/f", "new/name", "new/é f"]
+    assert sorted(found.paths) == ["edited", "gone/f", "new/name", "new/é f", "old/name"]
     assert found.all_there
 
 

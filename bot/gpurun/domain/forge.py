@@ -54,8 +54,7 @@ class ChangedFiles:
     """What a pull request changes."""
 
     paths: tuple[str, ...]
-    """From the top of the repository, in the forge's order; files that it removes, and the old places of those that it
-    moves, too."""
+    """From the top of the repository, in the forge's order; files that it removes, and names that it gives up, too."""
     all_there: bool
     """False: the forge lists no more of them."""
 

@@ -127,7 +127,7 @@ class GateKeeper:
         names = ("", *touched[:MAX_FOLDERS])
         folders = await self._files(gate, pull_request, names)
         folders, locks = await self._with_locks(gate, pull_request, folders)
-        all_there = changed.all_there and len(touched) <= MAX_FOLDERS
+        all_there = changed.all_there and len(touched) <= MAX_FOLDERS and locks <= MAX_LOCKS
         changes = Touched(paths=changed.paths, all_there=all_there)
         seen = await anyio.to_thread.run_sync(lambda: look(folders, changes, base_ref=pull_request.base_ref))
         asked_for = sum(min(name.count("/") + 1, MAX_DEPTH) if name else 0 for name in names) + len(folders)
@@ -160,7 +160,7 @@ class GateKeeper:
     async def _with_locks(
         self, gate: Gate, pull_request: PullRequest, folders: tuple[Folder, ...]
     ) -> tuple[tuple[Folder, ...], int]:
-        """With what `.gpurun.lock` says on both sides, where a required job asks for it; and how many were read."""
+        """With what `.gpurun.lock` says on both sides, where a required job asks for it; and how many do."""
         moving = await anyio.to_thread.run_sync(lambda: [one for one in folders if names_what_moves(one)])
         asked = [beside(one.folder, LOCK_NAME) for one in moving[:MAX_LOCKS]]
         if not asked:
@@ -175,7 +175,7 @@ class GateKeeper:
                 for one in folders
             )
 
-        return await anyio.to_thread.run_sync(locked), len(asked)
+        return await anyio.to_thread.run_sync(locked), len(moving)
 
     async def _read_base(
         self, gate: Gate, branch: BranchName, paths: Sequence[str], max_bytes: int

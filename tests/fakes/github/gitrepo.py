@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import hashlib
 import os
+import re
 import subprocess
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -58,6 +63,11 @@ class GitRepo:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        # what an id stands for never changes, and a start of git costs more than most of what it is asked
+        self._commits: set[str] = set()
+        self._trees: dict[str, list[dict[str, str | int]]] = {}
+        self._blobs: dict[str, bytes] = {}
+        self._merges: dict[tuple[str, str], str | None] = {}
 
     @classmethod
     def create(cls, folder: Path) -> GitRepo:
@@ -91,27 +101,51 @@ class GitRepo:
         lines += [_change(path, content) for path, content in files.items()]
         lines += [b"get-mark :1", b""]
         output = self.run("fast-import", "--quiet", "--force", "--date-format=raw", stdin=b"\n".join(lines))
-        return output.decode().strip()
+        sha = output.decode().strip()
+        self._commits.add(sha)
+        return sha
 
     def fetch(self, other: GitRepo, sha: str) -> None:
         """The commit and its history are here afterwards."""
         self.run("fetch", "--quiet", str(other.folder), sha)
 
     def set_ref(self, ref: str, sha: str) -> None:
-        self.run("update-ref", ref, sha)
+        path = self.folder / ref
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{sha}\n")
+        except OSError:  # a folder stands there, which git removes when it is empty
+            self.run("update-ref", ref, sha)
 
     def delete_ref(self, ref: str) -> None:
         self.run("update-ref", "-d", ref)
 
     def resolve(self, ref: str) -> str | None:
         """The commit of a branch or commit id; None when there is none."""
-        try:
-            return self.run("rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}").decode().strip()
-        except subprocess.CalledProcessError:
-            return None
+        if ref in self._commits:
+            return ref
+        found = self._branch(ref)
+        if found is None:
+            try:
+                found = self.run("rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}").decode().strip()
+            except subprocess.CalledProcessError:
+                return None
+        self._commits.add(found)
+        return found
+
+    def _branch(self, ref: str) -> str | None:
+        """What a loose ref of that name holds; None where git has to be asked."""
+        if not re.fullmatch(r"[0-9a-f]{7,40}", ref):
+            name = ref if ref.startswith("refs/") else f"refs/heads/{ref}"
+            with contextlib.suppress(OSError, ValueError):
+                held = (self.folder / name).read_text().strip()
+                return held if re.fullmatch("[0-9a-f]{40}", held) else None
+        return None
 
     def tree(self, sha: str) -> list[dict[str, str | int]] | None:
         """The entries of a tree, not of its subtrees, as the API names them; None when there is no such tree."""
+        if sha in self._trees:
+            return copy.deepcopy(self._trees[sha])
         try:
             output = self.run("ls-tree", "-z", "--long", sha)
         except subprocess.CalledProcessError:
@@ -123,6 +157,8 @@ class GitRepo:
                 mode, kind, blob, size = head.split()
                 entry: dict[str, str | int] = {"path": path, "mode": mode, "type": kind, "sha": blob}
                 entries.append(entry | ({"size": int(size)} if kind == "blob" else {}))
+        if re.fullmatch("[0-9a-f]{40}", sha):
+            self._trees[sha] = copy.deepcopy(entries)
         return entries
 
     def changes(self, base: str, head: str) -> list[Change]:
@@ -143,20 +179,40 @@ class GitRepo:
 
     def merged(self, base: str, head: str, *, at: datetime) -> str | None:
         """A merge commit of both, which no ref holds; None for a conflict."""
-        try:
-            tree = self.run("merge-tree", "--write-tree", base, head).decode().split()[0]
-        except subprocess.CalledProcessError:
+        tree = self._merged_tree(base, head)
+        if tree is None:
             return None
         who = f"GitHub <noreply@github.example> {int(at.timestamp())} +0000"
         text = f"tree {tree}\nparent {base}\nparent {head}\nauthor {who}\ncommitter {who}\n\nMerge {head} into {base}\n"
-        return self.run("hash-object", "-t", "commit", "-w", "--stdin", stdin=text.encode()).decode().strip()
+        return self._write("commit", text.encode())
+
+    def _merged_tree(self, base: str, head: str) -> str | None:
+        if (base, head) not in self._merges:
+            try:
+                tree = self.run("merge-tree", "--write-tree", base, head).decode().split()[0]
+            except subprocess.CalledProcessError:
+                tree = None
+            self._merges[base, head] = tree
+        return self._merges[base, head]
+
+    def _write(self, kind: str, content: bytes) -> str:
+        """A loose object, as git writes it. Returns its id."""
+        whole = b"%b %d\0%b" % (kind.encode(), len(content), content)
+        sha = hashlib.sha1(whole).hexdigest()
+        path = self.folder / "objects" / sha[:2] / sha[2:]
+        if not path.exists():
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(zlib.compress(whole, 1))
+        return sha
 
     def blob(self, sha: str) -> bytes | None:
         """None when there is no such blob."""
-        try:
-            return self.run("cat-file", "blob", sha)
-        except subprocess.CalledProcessError:
-            return None
+        if sha not in self._blobs:
+            try:
+                self._blobs[sha] = self.run("cat-file", "blob", sha)
+            except subprocess.CalledProcessError:
+                return None
+        return self._blobs[sha]
 
 
 def _git(*argv: str, stdin: bytes = b"") -> bytes:

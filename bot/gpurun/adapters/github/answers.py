@@ -89,6 +89,8 @@ class ChangedFile(Struct):
     """A file that a pull request adds, changes, renames or removes."""
 
     filename: str
+    previous_filename: str | None = None
+    """Of one that was renamed."""
 
 
 class Comment(Struct):
@@ -185,6 +187,7 @@ class CheckRun(Struct):
 
     id: int
     name: str = ""
+    status: str = ""
     external_id: str | None = None
     app: App | None = None
     output: CheckOutput = field(default_factory=CheckOutput)

@@ -168,10 +168,10 @@ class GitHubForge:
         async with self._calls(repo) as calls:
             for page in range(1, PAGES_MAX + 1):
                 found = await calls.get(path, list[answers.ChangedFile], {"per_page": PAGE, "page": page})
-                paths += [path for file in found for path in (file.filename, file.previous_filename) if path]
+                paths += [path for file in found for path in (file.previous_filename, file.filename) if path]
                 if len(found) < PAGE:
-                    return ChangedFiles(paths=tuple(paths), all_there=True)
-        return ChangedFiles(paths=tuple(paths), all_there=False)
+                    return ChangedFiles(paths=tuple(dict.fromkeys(paths)), all_there=True)
+        return ChangedFiles(paths=tuple(dict.fromkeys(paths)), all_there=False)
 
     async def git_source(self, repo: RepoRef) -> GitSource:
         async with self._translated():
