@@ -227,9 +227,8 @@ class GateKeeper:
         if again is None:
             _end_resting(tx, gate, f"a push: the head is {gate.sha[:12]} now", all_but=gate.sha)
         known = {(one.kind, one.text) for one in tx.publications_of_gate(gate.id)}
-        if (PublicationKind.GATE, "") in known:
-            tx.raise_gate(gate.repo, gate.pr)
-        elif seen.needed or seen.fault or seen.unsure:
+        tx.raise_gate(gate.repo, gate.pr)
+        if (PublicationKind.GATE, "") not in known and (seen.needed or seen.fault or seen.unsure):
             tx.publish(self._publication(tx, gate, PublicationKind.GATE))
             data: dict[str, str | int | None] = {"gate": gate.id, "sha": gate.sha, "required": len(seen.needed)}
             subject = f"repo:{gate.repo.name}#{gate.pr}"

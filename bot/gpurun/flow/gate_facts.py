@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpurun.command.grammar import render
 from gpurun.domain.command import Approve, RunJob
 from gpurun.domain.errors import Bug
@@ -10,6 +12,9 @@ from gpurun.domain.run import Run
 from gpurun.flow.facts import Links, run_page
 from gpurun.ports.store import Tx
 from gpurun.report.standing import GateFacts, NeedFacts, newest, run_in_question
+
+MAX_OTHERS = 20
+"""Other pull requests with the same head."""
 
 
 def gather_gate(tx: Tx, gate_id: str, links: Links) -> GateFacts:
@@ -21,7 +26,17 @@ def gather_gate(tx: Tx, gate_id: str, links: Links) -> GateFacts:
 
 
 def gate_facts(tx: Tx, gate: Gate, links: Links | None = None) -> GateFacts:
-    """What became of each required job at that commit."""
+    """What became of each required job at that commit, and of those of other pull requests that have it."""
+    found = tx.gates_of_commit(gate.repo, gate.sha, limit=MAX_OTHERS + 2)
+    others = [one for one in found if one.id != gate.id]
+    return replace(
+        _facts(tx, gate, links),
+        others=tuple(_facts(tx, one, links) for one in others[:MAX_OTHERS]),
+        crowded=len(others) > MAX_OTHERS,
+    )
+
+
+def _facts(tx: Tx, gate: Gate, links: Links | None) -> GateFacts:
     links = links or Links()
     approval = tx.approval(gate.repo, gate.pr)
     runs = tx.runs_of_pull(gate.repo, gate.pr, gate.sha)
@@ -43,6 +58,4 @@ def _need(needed: Needed, runs: tuple[Run, ...], override: Override | None, link
     run = run_in_question(need)
     if run is None:
         return need
-    return NeedFacts(
-        needed=needed, runs=runs, override=override, command=need.command, run_url=run_page(run, links.public_url)
-    )
+    return replace(need, run_url=run_page(run, links.public_url))

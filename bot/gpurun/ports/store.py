@@ -285,7 +285,7 @@ class PublicationRows(Protocol):
         ...
 
     def raise_gate(self, repo: RepoRef, pr: int) -> None:
-        """`gpurun/gate` of the pull request wants to show the newest truth, at once."""
+        """`gpurun/gate` of this and of others with the same head wants to show the newest truth at once."""
         ...
 
     def send_publication(self, lease: Lease) -> bool:
@@ -370,6 +370,10 @@ class GateRows(Protocol):
 
     def gates(self, repo: RepoRef, pr: int) -> tuple[Gate, ...]:
         """Open ones, oldest first."""
+        ...
+
+    def gates_of_commit(self, repo: RepoRef, sha: CommitSha, *, limit: int) -> tuple[Gate, ...]:
+        """Open ones, of every pull request that has this head, oldest first."""
         ...
 
     def save_gate(self, gate: Gate, lease: Lease) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gpurun.domain.changed import Changed
 from gpurun.domain.forge import Annotation, Check, CheckAction, CheckStatus, Conclusion
@@ -13,6 +14,7 @@ from gpurun.report.standing import (
     GateFacts,
     NeedFacts,
     Stand,
+    as_other,
     gate_conclusion,
     run_in_question,
     stand_of,
@@ -106,6 +108,8 @@ def gate_title(facts: GateFacts) -> str:
     match gate_conclusion(facts):
         case "success":
             return plain(_success(facts))
+        case ended if ended != gate_conclusion(alone(facts)):
+            return plain(_of_others(facts, ended))
         case "failure":
             return plain(f"failed: {_names(_with(facts, Stand.FAILED))}")
         case None:
@@ -113,6 +117,19 @@ def gate_title(facts: GateFacts) -> str:
             return plain(f"running: {_names(running)}" if running else "looking at what is required")
         case _:
             return plain(_waits(facts))
+
+
+def alone(facts: GateFacts) -> GateFacts:
+    """As if no other pull request had this head."""
+    return replace(facts, others=(), crowded=False)
+
+
+def _of_others(facts: GateFacts, ended: Conclusion | None) -> str:
+    """Another pull request says what the check says."""
+    for other in map(as_other, facts.others):
+        if gate_conclusion(other) == ended:
+            return f"#{other.gate.pr} has this commit, too: {gate_title(other)}"
+    return f"more than {len(facts.others)} other pull requests have this commit. Close those that nobody needs"
 
 
 def _success(facts: GateFacts) -> str:
@@ -185,6 +202,7 @@ def _summary(facts: GateFacts) -> str:
         f"**{prose(gate_title(facts))}**",
         prose(look.fault, 1500),
         prose(look.unsure, 500),
+        _others(facts),
         _paused(facts),
         _jobs(facts),
         _todo(facts),
@@ -252,6 +270,14 @@ def _todo(facts: GateFacts) -> str:
 
 def _is_unsure(facts: GateFacts) -> bool:
     return facts.gate.look is not None and bool(facts.gate.look.unsure) and facts.approval is None
+
+
+def _others(facts: GateFacts) -> str:
+    """GitHub shows one check of a name and a commit."""
+    if not facts.others:
+        return ""
+    lines = [f"- #{other.gate.pr}: {prose(gate_title(as_other(other)))}" for other in facts.others]
+    return "Other pull requests with this commit, whose required jobs count here, too:\n\n" + "\n".join(lines)
 
 
 def _paused(facts: GateFacts) -> str:

@@ -7,7 +7,7 @@ there, when an approver has let it go, or when its `paths` do not mean the pull 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -74,6 +74,10 @@ class GateFacts:
     approve_command: str = ""
     """The line that approves this commit."""
     pause: Pause | None = None
+    others: tuple[GateFacts, ...] = ()
+    """Of other open pull requests with this head: GitHub shows one `gpurun/gate` of a commit, whoever made it."""
+    crowded: bool = False
+    """More pull requests have this head than are looked at."""
     forge_url: str = ""
 
 
@@ -129,7 +133,27 @@ def _stand_of_run(run: Run) -> Stand:
 
 
 def gate_conclusion(facts: GateFacts) -> Conclusion | None:
-    """None while something runs that may make it green, and before the first look."""
+    """None while something runs that may make it green, and before the first look.
+
+    What the base branch of another pull request with this head requires holds here, too: else a pull request to a
+    branch that requires little would turn the check green for all.
+    """
+    own = _conclusion(facts)
+    if own == "success" and facts.crowded:
+        return "action_required"
+    found = [own, *(_conclusion(as_other(other)) for other in facts.others)]
+    return next((one for one in _WORST if one in found), "success")
+
+
+_WORST: tuple[Conclusion | None, ...] = ("failure", "action_required", None)
+
+
+def as_other(other: GateFacts) -> GateFacts:
+    """Of another pull request: without what only its own copy of the file asks for."""
+    return replace(other, needs=tuple(need for need in other.needs if not need.needed.by_head))
+
+
+def _conclusion(facts: GateFacts) -> Conclusion | None:
     look = facts.gate.look
     if look is None:
         return None

@@ -66,7 +66,9 @@ class PublicationTable(TransactionBase):
 
     def raise_gate(self, repo: RepoRef, pr: int) -> None:
         table, gate = tables.publication, tables.gate
-        gates = select(gate.c.id).where(gate.c.repo_id == repo.id, gate.c.pr == pr, gate.c.state == GateState.OPEN)
+        is_open_here = (gate.c.repo_id == repo.id, gate.c.state == GateState.OPEN)
+        heads = select(gate.c.sha).where(*is_open_here, gate.c.pr == pr)
+        gates = select(gate.c.id).where(*is_open_here, gate.c.sha.in_(heads))
         self._change(
             update(table)
             .where(table.c.gate_id.in_(gates), table.c.kind == PublicationKind.GATE, is_open(Kind.PUBLICATION))
