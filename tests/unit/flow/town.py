@@ -93,11 +93,11 @@ class Town:
         """What the engine does at the end of a run, without the engine."""
 
         def apply(tx: Tx) -> None:
-            (lease,) = (
-                one
-                for one in tx.claim(Kind.RUN, limit=100, token="engine", length=timedelta(seconds=75))
-                if one.id == run.id
-            )
+            leases = tx.claim(Kind.RUN, limit=100, token="engine", length=timedelta(seconds=75))
+            (lease,) = (one for one in leases if one.id == run.id)
+            for other in leases:
+                if other is not lease:
+                    tx.release(other, due_at=tx.now())
             ended = ending(tx.run(run.id), verdict, tx)
             assert tx.save_run(ended, lease)
             tx.raise_rev(run.id, final=True, urgent=True)
