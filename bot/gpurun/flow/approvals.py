@@ -78,6 +78,7 @@ def end(tx: Tx, approval: Approval, why: ApprovalEnd, *, by: str, actor: str) ->
     """With everything that runs under it."""
     if not tx.end_approval(approval.id, why, by):
         return
+    tx.raise_gate(approval.repo, approval.pr)
     data = {"approval": approval.id, "sha": approval.sha, "why": why.value, "by": by}
     subject = f"repo:{approval.repo.name}#{approval.pr}"
     tx.audit(AuditEntry(at=tx.now(), actor=actor, kind="approval_ended", subject=subject, data=data))

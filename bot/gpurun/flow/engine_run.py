@@ -354,6 +354,8 @@ def _save(tx: Tx, before: Run, row: Run, lease: Lease) -> None:
         return
     if _shown(before) != _shown(row):
         tx.raise_rev(row.id, final=row.state is RunState.ENDED, urgent=_needs(before) != _needs(row))
+    if row.pr is not None and _stands(before) != _stands(row):
+        tx.raise_gate(row.repo, row.pr)
     if before.state is not row.state:
         tx.audit(
             engine_audit(
@@ -382,6 +384,11 @@ def _needs(run: Run) -> tuple[object, ...]:
     """What a person has to do, or had to: told at once."""
     waits = run.state is RunState.WAITING_APPROVAL
     return run.paused, waits, run.detail if waits else "", run.quote if waits else None
+
+
+def _stands(run: Run) -> tuple[object, ...]:
+    """What the gate tells of a run: nothing of its progress."""
+    return run.verdict, run.state is RunState.WAITING_APPROVAL
 
 
 def _shown(run: Run) -> tuple[object, ...]:

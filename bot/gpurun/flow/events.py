@@ -60,10 +60,15 @@ class _Head(msgspec.Struct):
     sha: str
 
 
+class _Base(msgspec.Struct):
+    ref: str = ""
+
+
 class _Pull(msgspec.Struct):
     number: int
     head: _Head
     updated_at: datetime
+    base: _Base = msgspec.field(default_factory=_Base)
 
 
 class _Changes(msgspec.Struct):

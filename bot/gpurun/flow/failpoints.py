@@ -115,6 +115,14 @@ PUBLISH_FORBIDDEN = "publish.forbidden"
 PUBLISH_SUSPENDED = "publish.suspended"
 PUBLISH_COMMIT = "publish.commit"
 PUBLISH_RELEASE = "publish.release"
+# gate
+GATE_CHANGED_FILES = "gate.changed_files"
+GATE_PULL_REQUEST = "gate.pull_request"
+GATE_BASE_FILES = "gate.base_files"
+GATE_HEAD_FILES = "gate.head_files"
+GATE_COMMIT = "gate.commit"
+GATE_LATER = "gate.later"
+GATE_UNKNOWN = "gate.unknown"
 # images that were built
 BUILDS_TIDY = "builds.tidy"
 # artifacts

@@ -19,7 +19,7 @@ from gpurun.domain.errors import ForgeLimited, ForgeRefused, ForgeSuspended, For
 from gpurun.domain.pace import DEFAULT, SLOT_KEEPS, Budget, have_read, may_read
 from gpurun.domain.publication import PublicationKind
 from gpurun.domain.run import AuditEntry
-from gpurun.flow import approvals, edges, failpoints, press
+from gpurun.flow import approvals, edges, failpoints, gates, press
 from gpurun.flow.acting import Acting, entry, publish, subject, told
 from gpurun.flow.comments import Asked, NotForUs, addressed, understand
 from gpurun.flow.events import pull_changed
@@ -194,16 +194,21 @@ class Intake:
         await edges.commit(self.store, failpoints.INTAKE_RESUME, apply)
 
     async def _pull(self, lease: Lease, delivery: Delivery) -> None:
-        """A push, a close and the like. It can only end something, so nobody is asked whether it is true."""
+        """A push, a close and the like. It can only end something and open a gate, which looks for itself; so nobody is
+        asked whether it is true.
+        """
         event = pull_changed(delivery.body)
         turn = None if event is None else approvals.turn_of(event)
-        if turn is None:
+        if event is None or (turn is None and not gates.is_told(event)):
             await self._settle(lease, InboxState.IGNORED, f"{delivery.event}.{delivery.action} starts nothing")
             return
 
         def apply(tx: Tx) -> None:
-            if tx.settle_inbox(lease, InboxState.DONE, delivery.action):
+            if not tx.settle_inbox(lease, InboxState.DONE, delivery.action):
+                return
+            if turn is not None:
                 approvals.take(tx, turn)
+            gates.told(tx, self.chance, event)
 
         await edges.commit(self.store, failpoints.INTAKE_PULL, apply)
 
@@ -213,6 +218,7 @@ class Intake:
             return
         self._pay(tx, asked)
         approvals.take(tx, approvals.head_of(asked.repo, seen.pull_request))
+        gates.asked(tx, self.chance, asked.repo, seen.pull_request)
         obey = Obey(Acting(chance=self.chance, repo=asked.repo, seen=seen, links=self.links))
         said: list[str] = []
         for index, parsed in enumerate(asked.parsed):

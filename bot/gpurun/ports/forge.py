@@ -48,16 +48,18 @@ class Forge(Protocol):
         ...
 
     async def read_files(
-        self, repo: RepoRef, at: CommitSha, paths: Sequence[str], *, max_bytes: int
+        self, repo: RepoRef, at: CommitSha | BranchName, paths: Sequence[str], *, max_bytes: int
     ) -> tuple[RepoFile, ...]:
         """Those of the files that are there, in the order of `paths`; a symlink, folder or submodule is none.
+
+        Of a branch all are of one commit.
 
         Folders that several of them share are looked at once.
         """
         ...
 
     async def changed_files(self, repo: RepoRef, number: int) -> ChangedFiles:
-        """What the pull request changes as it is now; a hundred files a request."""
+        """What the pull request changes as it is now, also where moved files were; a hundred files a request."""
         ...
 
     async def git_source(self, repo: RepoRef) -> GitSource:
@@ -93,12 +95,15 @@ class Forge(Protocol):
         """Not idempotent: on a doubt look with `find_check` first."""
         ...
 
-    async def update_check(self, repo: RepoRef, check_id: int, check: Check) -> None:
-        """More than 50 annotations are sent in several calls."""
+    async def update_check(self, repo: RepoRef, check_id: int, check: Check) -> bool:
+        """More than 50 annotations are sent in several calls.
+
+        False: it was completed before and stays so, and only a new one can show that something goes on.
+        """
         ...
 
     async def find_check(self, repo: RepoRef, sha: CommitSha, *, name: str, external_id: str) -> int | None:
-        """A check run by our App with that name and external id."""
+        """The newest check run by our App with that name and external id."""
         ...
 
     async def read_check(self, repo: RepoRef, check_id: int) -> CheckSeen:

@@ -294,12 +294,14 @@ class PublicationRows(Protocol):
 
     def publications(self, run_id: str) -> tuple[Publication, ...]: ...
 
+    def publications_of_gate(self, gate_id: str) -> tuple[Publication, ...]: ...
+
     def raise_rev(self, run_id: str, *, final: bool, urgent: bool) -> None:
         """Every target of the run wants to show the newest truth: due now if final or urgent, else `sent_at + 15 s`."""
         ...
 
     def raise_gate(self, repo: RepoRef, pr: int) -> None:
-        """`gpurun/gate` of the pull request wants to show the newest truth, at once."""
+        """`gpurun/gate` of this and of others with the same head wants to show the newest truth at once."""
         ...
 
     def raise_gates(self, repo: RepoRef) -> None:
@@ -388,6 +390,10 @@ class GateRows(Protocol):
 
     def gates(self, repo: RepoRef, pr: int) -> tuple[Gate, ...]:
         """Open ones, oldest first."""
+        ...
+
+    def gates_of_commit(self, repo: RepoRef, sha: CommitSha, *, limit: int) -> tuple[Gate, ...]:
+        """Open ones, of every pull request that has this head, oldest first."""
         ...
 
     def save_gate(self, gate: Gate, lease: Lease) -> bool:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from gpurun.domain.forge import Annotation, Check, CheckStatus, Conclusion
 from gpurun.domain.run import Fault, Run, RunState, Verdict
 from gpurun.report import pieces
+from gpurun.report.buttons import run_buttons
 from gpurun.report.comment import next_command, progress, title
 from gpurun.report.facts import RunFacts
 from gpurun.report.headline import status, took
 from gpurun.report.limits import CHECK_BYTES, within
 from gpurun.report.request import allowed_by, asking
+from gpurun.report.standing import WAITS_FOR_A_PERSON
 from gpurun.report.text import code, link, plain, prose
 from gpurun.report.why import why
 
@@ -21,8 +23,6 @@ _CONCLUSIONS: dict[Verdict, Conclusion] = {
     Verdict.CANCELLED: "cancelled",
     Verdict.REFUSED: "failure",
 }
-_WAITS_FOR_A_PERSON = frozenset({"expired", "budget", "approval"})
-"""Reasons of `refused` that somebody can lift without a new commit."""
 
 
 def check_name(run: Run) -> str:
@@ -46,7 +46,7 @@ def minimal_check(facts: RunFacts) -> Check:
 
 def conclusion(run: Run) -> Conclusion | None:
     """None while it runs."""
-    if run.verdict is Verdict.REFUSED and run.reason in _WAITS_FOR_A_PERSON:
+    if run.verdict is Verdict.REFUSED and run.reason in WAITS_FOR_A_PERSON:
         return "action_required"
     if run.verdict is not None:
         return _CONCLUSIONS[run.verdict]
@@ -70,6 +70,7 @@ def _check(facts: RunFacts, *, summary: str, text: str) -> Check:
         started_at=run.created_at,
         completed_at=None if ended is None else run.ended_at or facts.now,
         annotations=_annotations(run),
+        actions=run_buttons(run),
     )
 
 

@@ -16,6 +16,7 @@ from gpurun.adapters.github import GitHubForge
 from gpurun.domain.errors import Bug
 from gpurun.domain.run import Run, RunState, Verdict
 from gpurun.flow.facts import Links
+from gpurun.flow.gate import GateKeeper
 from gpurun.flow.intake import Intake
 from gpurun.flow.publish import Publisher
 from gpurun.flow.worker import Handler, Worker
@@ -64,6 +65,7 @@ class Town:
                 chance=self.chance,
                 links=Links(public_url="https://bot.example"),
             ),
+            Kind.GATE: GateKeeper(store=self.store, forge=self.forge, chance=self.chance),
             Kind.PUBLICATION: Publisher(
                 store=self.store, forge=self.forge, links=Links(public_url="https://bot.example")
             ),
@@ -96,14 +98,15 @@ class Town:
         """What the engine does at the end of a run, without the engine."""
 
         def apply(tx: Tx) -> None:
-            (lease,) = (
-                one
-                for one in tx.claim(Kind.RUN, limit=100, token="engine", length=timedelta(seconds=75))
-                if one.id == run.id
-            )
+            leases = tx.claim(Kind.RUN, limit=100, token="engine", length=timedelta(seconds=75))
+            (lease,) = (one for one in leases if one.id == run.id)
+            for other in leases:
+                if other is not lease:
+                    tx.release(other, due_at=tx.now())
             ended = ending(tx.run(run.id), verdict, tx)
             assert tx.save_run(ended, lease)
             tx.raise_rev(run.id, final=True, urgent=True)
+            tx.raise_gate(run.repo, run.pr or 0)
 
         await self.store.write(apply)
 

@@ -188,6 +188,7 @@ class CheckRun(Struct):
     id: int
     name: str = ""
     head_sha: str = ""
+    status: str = ""
     external_id: str | None = None
     app: App | None = None
     output: CheckOutput = field(default_factory=CheckOutput)

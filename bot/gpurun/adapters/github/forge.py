@@ -26,6 +26,7 @@ from gpurun.domain.forge import (
     ChangedFiles,
     Check,
     CheckSeen,
+    CheckStatus,
     Comment,
     GitSource,
     Permission,
@@ -140,10 +141,10 @@ class GitHubForge:
             return await Trees(calls, repo.name, commit).read(path, max_bytes=max_bytes)
 
     async def read_files(
-        self, repo: RepoRef, at: CommitSha, paths: Sequence[str], *, max_bytes: int
+        self, repo: RepoRef, at: CommitSha | BranchName, paths: Sequence[str], *, max_bytes: int
     ) -> tuple[RepoFile, ...]:
         async with self._calls(repo) as calls:
-            trees = Trees(calls, repo.name, at)
+            trees = Trees(calls, repo.name, at if isinstance(at, CommitSha) else await end_of(calls, repo.name, at))
             found: dict[str, RepoFile | None] = {}
 
             async def find(path: str) -> None:
@@ -223,27 +224,33 @@ class GitHubForge:
                 await calls.patch(f"/repos/{repo.name}/check-runs/{made.id}", body, answers.Made)
         return made.id
 
-    async def update_check(self, repo: RepoRef, check_id: int, check: Check) -> None:
+    async def update_check(self, repo: RepoRef, check_id: int, check: Check) -> bool:
+        """GitHub takes the texts and leaves a completed check run as it is, without a word."""
         path = f"/repos/{repo.name}/check-runs/{check_id}"
+        shown = ""
         async with self._calls(repo) as calls:
             there = 0
             if check.annotations:
                 # a call whose answer was lost may have added them
                 there = (await calls.get(path, answers.CheckRun)).output.annotations_count
             for body in checks.bodies(check, annotations_there=there):
-                await calls.patch(path, body, answers.Made)
+                shown = (await calls.patch(path, body, answers.CheckRun)).status
+        return check.status is CheckStatus.COMPLETED or shown != CheckStatus.COMPLETED
 
     async def find_check(self, repo: RepoRef, sha: CommitSha, *, name: str, external_id: str) -> int | None:
         path = f"/repos/{repo.name}/commits/{sha}/check-runs"
         params: dict[str, client.Param] = {"check_name": name, "filter": "all", "per_page": PAGE}
+        ids: list[int] = []
         async with self._calls(repo) as calls:
             for page in range(1, PAGES_MAX + 1):
                 found = (await calls.get(path, answers.CheckRuns, params | {"page": page})).check_runs
-                for one in found:
-                    if one.external_id == external_id and one.app is not None and one.app.id == self._app_id:
-                        return one.id
+                ids += [
+                    one.id
+                    for one in found
+                    if one.external_id == external_id and one.app is not None and one.app.id == self._app_id
+                ]
                 if len(found) < PAGE:
-                    return None
+                    return max(ids, default=None)
         raise ForgeRefused(f"{repo.name} has too many checks named {name!r} at {sha} to look at.", status=422)
 
     async def read_check(self, repo: RepoRef, check_id: int) -> CheckSeen:

@@ -92,7 +92,7 @@ class LocalForge:
         return await self._checkout.read_file(at, path, max_bytes=max_bytes)
 
     async def read_files(
-        self, repo: RepoRef, at: CommitSha, paths: Sequence[str], *, max_bytes: int
+        self, repo: RepoRef, at: CommitSha | BranchName, paths: Sequence[str], *, max_bytes: int
     ) -> tuple[RepoFile, ...]:
         return await self._checkout.read_files(at, paths, max_bytes=max_bytes)
 
@@ -125,7 +125,7 @@ class LocalForge:
     async def create_check(self, repo: RepoRef, sha: CommitSha, check: Check) -> int:
         raise _nobody()
 
-    async def update_check(self, repo: RepoRef, check_id: int, check: Check) -> None:
+    async def update_check(self, repo: RepoRef, check_id: int, check: Check) -> bool:
         raise _nobody()
 
     async def find_check(self, repo: RepoRef, sha: CommitSha, *, name: str, external_id: str) -> int | None:

@@ -72,6 +72,11 @@ class PublicationTable(TransactionBase):
         mine = select(table).where(table.c.run_id == run_id).order_by(table.c.created_at, table.c.id)
         return tuple(map(_publication, self._all(mine)))
 
+    def publications_of_gate(self, gate_id: str) -> tuple[Publication, ...]:
+        table = tables.publication
+        mine = select(table).where(table.c.gate_id == gate_id).order_by(table.c.created_at, table.c.id)
+        return tuple(map(_publication, self._all(mine)))
+
     def raise_rev(self, run_id: str, *, final: bool, urgent: bool) -> None:
         now = self.now()
         if final or urgent:
@@ -80,7 +85,9 @@ class PublicationTable(TransactionBase):
             self._change(_raise_spaced(), {"mine_": run_id, "now_": now})
 
     def raise_gate(self, repo: RepoRef, pr: int) -> None:
-        self._raise_gates(tables.gate.c.repo_id == repo.id, tables.gate.c.pr == pr)
+        gate = tables.gate
+        heads = select(gate.c.sha).where(gate.c.repo_id == repo.id, gate.c.pr == pr, gate.c.state == GateState.OPEN)
+        self._raise_gates(gate.c.repo_id == repo.id, gate.c.sha.in_(heads))
 
     def raise_gates(self, repo: RepoRef) -> None:
         self._raise_gates(tables.gate.c.repo_id == repo.id)
