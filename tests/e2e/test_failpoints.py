@@ -107,6 +107,10 @@ STORIES: dict[str, tuple[str, ...]] = {
         *("intake.settle", "intake.distrust", "intake.poison", "intake.later", "intake.resume", "worker.failed"),
         *("publish.delay", "publish.release", "publish.forbidden", "publish.suspended"),
     ),
+    "a gate": both(
+        *("gate.changed_files", "gate.pull_request", "gate.base_files", "gate.head_files", "gate.commit"),
+        *("gate.later", "gate.unknown"),
+    ),
     "button": both("press.check", "press.sent", "press.commit", "press.distrust"),
     "leases": both("worker.renew", "worker.leave"),
     "request": both("request.run", "request.cancel", "request.end"),
@@ -454,6 +458,37 @@ async def test_a_button_that_is_pressed(world: World, deaths: Deaths):
     assert [(run["who"], run["why"]) for run in record.runs] == [("alice", "comment"), ("erin", "button")]
     assert [row["note"][:14] for row in record.inbox if row["event"] == "check_run"] == ["forged_suspect", ""]
     deaths.all_is_well(STORIES["button"])
+
+
+async def test_a_gate(world: World, deaths: Deaths):
+    """What must have passed is looked at again, and told once, whenever the bot dies over it."""
+    job = {"image": world.image, "run": "echo went", "required": True}
+    required = {".gpurun.yml": json.dumps({"version": 1, "jobs": {"smoke": job}})}
+    world.alice.push(world.repo, required, branch="main")
+    await world.bot.stop()
+    looked = ("GET", "/repos/{}/{}/pulls/{}/files")
+    asked = both("gate.changed_files", "gate.pull_request", "gate.base_files", "gate.head_files", "gate.commit")
+    await deaths.at(*asked, after=lambda: world.files({"app.py": "1"}))
+    world.github.fail_next(*looked, status=429, headers={"retry-after": "60"}, times=2)
+    async with deaths.hurried(2):
+        await deaths.at(*both("gate.later"), after=lambda: world.files({"app.py": "2"}))
+        world.github.troubles.clear()
+        await world.bot.start()
+        await world.expect_check("gpurun/gate", "action_required")
+    await world.bot.stop()
+    world.github.fail_next(*looked, status=403, times=2)
+    async with deaths.hurried(20):
+        await deaths.at(*both("gate.unknown"), after=lambda: world.files({"app.py": "3"}))
+        world.github.troubles.clear()
+        await world.bot.start()
+        title = "not started: smoke. Type /gpurun smoke"
+        told = lambda: [one.title for one in world.github.checks(world.repo, name="gpurun/gate")][-1:]  # noqa: E731
+        await world.until(lambda: True if told() == [title] else None, "the gate of the last commit")
+    world.comment("/gpurun smoke")
+    await world.expect_check("gpurun/gate", "success")
+    await world.expect_comment("✅ passed")
+    await assert_laws(world)
+    deaths.all_is_well(STORIES["a gate"])
 
 
 async def test_leases_that_are_renewed_and_given_back(world: World, deaths: Deaths, clock):
