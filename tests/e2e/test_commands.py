@@ -36,7 +36,7 @@ async def test_list_status_logs_and_retry(world: World):
     await world.expect_comment("gpurun smoke: ❌ failed")
     world.repo.grant("erin", "admin")
     world.comment("/gpurun stop-all", by="erin")
-    await world.expect_comment("of this repository is told to stop")
+    await world.expect_comment("told to stop")
     await world.expect_check("gpurun / full", "cancelled")
     await world.expect_comment("gpurun full: 🚫 cancelled")
     await assert_laws(world)

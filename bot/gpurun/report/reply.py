@@ -15,6 +15,7 @@ from gpurun.report.text import code, cut, link, prose, usd
 from gpurun.report.waiting import as_sentence, paused_words
 
 MAX_JOBS = 50
+LIST = "`/gpurun list` shows the jobs."
 _NOT_ALL = "The pull request touches more folders than are looked through; `path=<folder>` names any."
 
 
@@ -169,7 +170,7 @@ def provider_not_allowed(provider: str, allowed: Sequence[str]) -> str:
     listed = ", ".join(code(one) for one in allowed[:MAX_JOBS]) or "none"
     return (
         f"Nothing was started: the policy of the default branch does not allow {code(f'provider={provider}')}. "
-        f"It allows {listed}."
+        f"It allows {listed}; who may merge there can change that."
     )
 
 
@@ -219,7 +220,7 @@ def all_stopped(count: int, *, before: int) -> str:
 def nothing_to_retry(job: str | None, head: str) -> str:
     """Nothing of that ran at the head."""
     what = f"No run of {code(job, 80)}" if job else "No job"
-    return f"{what} ran at {code(head[:12])}, the head of this pull request, so there is nothing to run again."
+    return f"{what} ran at {code(head[:12])}, the head of this pull request, so there is nothing to run again. {LIST}"
 
 
 def none_worth_a_retry(newest: Sequence[tuple[Run, bool]]) -> str:
@@ -237,7 +238,7 @@ def none_worth_a_retry(newest: Sequence[tuple[Run, bool]]) -> str:
 def no_run(job: str | None) -> str:
     """Of that name or id."""
     what = f"No run of {code(job, 80)}, and none with that id," if job else "No run"
-    return f"{what} is known for this pull request. {code('/gpurun list')} shows the jobs."
+    return f"{what} is known for this pull request. {LIST}"
 
 
 def one_log() -> str:
@@ -269,7 +270,7 @@ def nothing_overridden(job: str | None) -> str:
 def not_required(job: str, typed: str) -> str:
     """There is no need to override it."""
     guess = f" Did you mean {code(typed, 600)}?" if typed else ""
-    return f"No merge needs a job {code(job, 80)} here, so there was nothing to override.{guess}"
+    return f"No merge needs a job {code(job, 80)} here, so there was nothing to override.{guess or f' {LIST}'}"
 
 
 def _runs(count: int) -> str:
@@ -316,8 +317,8 @@ def nothing_to_run_again() -> str:
 def nothing_could_be_read() -> str:
     """GitHub refused a call that every button needs."""
     return (
-        "Nothing was done: GitHub did not let gpurun read what it needs for that. "
-        "Its log names the call; perhaps somebody has to accept new permissions of the App."
+        "Nothing was done: GitHub did not let gpurun read what it needs for that. Perhaps an owner of this account has "
+        "to accept new permissions of the App; whoever runs gpurun finds the call in its log."
     )
 
 

@@ -13,6 +13,7 @@ from gpurun.domain.command import Approve, Cancel, Revoke, RunJob
 from gpurun.domain.config import Job, PermissionKeys, PolicyKeys, SecretRule, UntrustedKeys
 from gpurun.domain.errors import CommandError, NotByPolicy, PinNotFound, UserError
 from gpurun.domain.forge import RepoRef
+from gpurun.domain.gate import Pause
 from gpurun.domain.ids import CommitSha, JobName, RepoName
 from gpurun.domain.plan import ModelSpec
 from gpurun.domain.right import Right, Role
@@ -51,6 +52,9 @@ def unreadable_permissions() -> str:
     return told(fault)
 
 
+PAUSE = Pause(
+    id="p", repo=RepoRef(installation_id=1, name=RepoName("acme/train"), id=7), reason="moving", by="dora", at=START
+)
 CLOSED = PinNotFound("It is not there.")
 MODEL = ModelSpec(id="acme/net", revision="0" * 40)
 REFUSALS = {
@@ -110,9 +114,30 @@ REFUSALS = {
         "is gated or private",
         "`policy: {untrusted: {gated_models: true}}` on the default branch",
     ),
+    "not the head": (reply.not_the_head("1234567", SHA), "is not the head", "Look at that commit"),
+    "provider not allowed": (
+        reply.provider_not_allowed("vast", ("docker",)),
+        "does not allow",
+        "who may merge there can change that",
+    ),
+    "paused": (reply.paused(PAUSE), "is paused by `dora`", "`/gpurun resume`"),
+    "not paused": (reply.not_paused(), "is not paused", "`/gpurun status`"),
+    "nothing to retry": (reply.nothing_to_retry("smoke", SHA), "No run of `smoke` ran", "`/gpurun list`"),
+    "none worth a retry": (reply.none_worth_a_retry([]), "Nothing failed", "`/gpurun retry all`"),
+    "no run": (reply.no_run("smoke"), "is known for this pull request", "`/gpurun list`"),
+    "one log": (reply.one_log(), "the log of one run", "in another comment"),
+    "nothing overridden": (reply.nothing_overridden("smoke"), "is not overridden", "a push ends every override"),
+    "not required": (reply.not_required("smoke", ""), "No merge needs a job", "`/gpurun list`"),
+    "moved on": (reply.moved_on(SHA, "0" * 40), "is of `4f0c4f0c4f0c`", "Press the button at a check of the head"),
+    "over": (reply.over(), "had ended already", "so there was nothing to cancel"),
+    "nothing to run again": (reply.nothing_to_run_again(), "has passed, goes on", "by its own command"),
+    "nothing could be read": (reply.nothing_could_be_read(), "did not let gpurun read", "an owner of this account"),
     "secrets": (NO_SECRETS, "gets no secrets", "Somebody with write access can open a pull request"),
 }
-NO_REFUSALS = {"join", "error", "approved", "approved_before", "revoked"}
+NO_REFUSALS = {
+    *("join", "error", "approved", "approved_before", "revoked", "joined", "pause_begun", "pause_ended"),
+    *("all_stopped", "overridden", "override_ended", "to_a_press"),
+}
 """Of `reply`: how answers are put together, and what was done."""
 
 
