@@ -26,8 +26,8 @@ async def test_list_status_logs_and_retry(world: World):
     world.comment("/gpurun full")
     await world.expect_container()
     world.comment("/gpurun list", by="bob")
-    listed = await world.expect_comment("`smoke`")
-    assert "`full`" in listed
+    listed = await world.expect_comment("| job | GPU |")
+    assert "`/gpurun full`" in listed
     world.comment("/gpurun status", by="bob")
     await world.expect_comment("full")
     world.comment("/gpurun retry")

@@ -12,7 +12,7 @@ from gpurun.report.headline import status, took
 from gpurun.report.limits import CHECK_BYTES, within
 from gpurun.report.request import allowed_by, asking
 from gpurun.report.standing import WAITS_FOR_A_PERSON
-from gpurun.report.text import code, link, plain, prose
+from gpurun.report.text import clock, code, link, plain, prose
 from gpurun.report.why import why
 
 _CONCLUSIONS: dict[Verdict, Conclusion] = {
@@ -79,6 +79,9 @@ def _title(facts: RunFacts) -> str:
     match run.verdict:
         case None if facts.request is not None and run.cancel_at is None:
             return plain(f"{now.word}: {facts.request.command}")
+        case None if run.state is RunState.PLANNING and run.cancel_at is None and not run.paused:
+            # what is said first stands for minutes: a check is seldom edited
+            return f"in progress since {clock(run.created_at)}"
         case None:
             note = ", ".join(part for part in (now.note, _place(facts)) if part)
             return plain(f"{now.word}: {note}" if note else now.word)
