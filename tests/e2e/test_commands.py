@@ -29,7 +29,7 @@ async def test_list_status_logs_and_retry(world: World):
     listed = await world.expect_comment("| job | GPU |")
     assert "`/gpurun full`" in listed
     world.comment("/gpurun status", by="bob")
-    await world.expect_comment("full")
+    assert "full: " in await world.expect_comment("What goes on for this pull request")
     world.comment("/gpurun retry")
     checks = lambda: [one.conclusion for one in world.github.checks(world.repo, name="gpurun / smoke")]  # noqa: E731
     await world.until(lambda: True if checks() == ["failure", "failure"] else None, "a second run of the job")
