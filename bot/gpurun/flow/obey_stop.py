@@ -51,6 +51,7 @@ def cancel_runs(tx: Tx, acting: Acting, runs: Sequence[Run], command: Cancel) ->
     for run in runs:
         denied = acting.denied(command, own_run=run.who == acting.seen.who)
         if denied:
+            acting.note(tx, "cancel_denied", f"run:{run.id}")
             said.append(reply.error(denied))
             continue
         _stop(tx, acting, run)
