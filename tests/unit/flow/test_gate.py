@@ -30,6 +30,12 @@ BASE = file(full=without(SMOKE, "required") | {"run": "python full.py"})
 
 
 @pytest.fixture
+def store_url(tmp_path):
+    """One database is enough: the rows have tests on both, and so has the story of `tests/e2e/test_failpoints.py`."""
+    return str(tmp_path / "gpurun.db")
+
+
+@pytest.fixture
 async def town(tmp_path, store, clock, chance):
     async with open_town(tmp_path, store, clock, chance) as town:
         town.repo.grant("carol", "maintain")
