@@ -37,7 +37,7 @@ def store_url(tmp_path):
 
 @pytest.fixture
 async def town(tmp_path, store, clock, chance):
-    async with open_town(tmp_path, store, clock, chance) as town:
+    async with open_town(tmp_path, store, clock, chance, gates=True) as town:
         town.repo.grant("carol", "maintain")
         town.alice.push(town.repo, {".gpurun.yml": BASE, "app.py": "pass"}, branch="main")
         town.alice.close(town.pull)
@@ -395,7 +395,7 @@ async def test_nothing_is_green_that_did_not_run(tmp_path_factory, clock, chance
     folder = tmp_path_factory.mktemp("gate")
     async with (
         make_store(str(folder / "db.sqlite"), clock, chance) as store,
-        open_town(folder, store, clock, chance) as town,
+        open_town(folder, store, clock, chance, gates=True) as town,
     ):
         town.repo.grant("carol", "maintain")
         town.alice.push(town.repo, {".gpurun.yml": BASE, "app.py": "pass"}, branch="main")

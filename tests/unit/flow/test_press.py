@@ -27,7 +27,7 @@ def store_url(tmp_path):
 
 @pytest.fixture
 async def town(tmp_path, store, clock, chance):
-    async with open_town(tmp_path, store, clock, chance) as town:
+    async with open_town(tmp_path, store, clock, chance, gates=True) as town:
         town.repo.grant("dan", "maintain")
         town.repo.grant("erin", "write")
         yield town

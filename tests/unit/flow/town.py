@@ -37,8 +37,17 @@ class Town:
     """alice may write, bob may read; one pull request with two jobs."""
 
     def __init__(
-        self, store: Store, github: FakeGitHub, forge: GitHubForge, clock: FakeClock, chance: FakeChance
+        self,
+        store: Store,
+        github: FakeGitHub,
+        forge: GitHubForge,
+        clock: FakeClock,
+        chance: FakeChance,
+        *,
+        gates: bool = False,
     ) -> None:
+        self.gates = gates
+        """Whether somebody looks at what is required: it costs requests that other tests count."""
         self.store = store
         self.github = github
         self.forge = forge
@@ -58,14 +67,15 @@ class Town:
 
     def handlers(self) -> Mapping[Kind, Handler]:
         """Of everything but the engine."""
+        keeper = GateKeeper(store=self.store, forge=self.forge, chance=self.chance)
         return {
+            **({Kind.GATE: keeper} if self.gates else {}),
             Kind.INBOX: Intake(
                 store=self.store,
                 forge=self.forge,
                 chance=self.chance,
                 links=Links(public_url="https://bot.example"),
             ),
-            Kind.GATE: GateKeeper(store=self.store, forge=self.forge, chance=self.chance),
             Kind.PUBLICATION: Publisher(
                 store=self.store, forge=self.forge, links=Links(public_url="https://bot.example")
             ),
@@ -148,7 +158,9 @@ def ending(run: Run | None, verdict: Verdict, tx: Tx) -> Run:
 
 
 @asynccontextmanager
-async def open_town(folder: Path, store: Store, clock: FakeClock, chance: FakeChance) -> AsyncIterator[Town]:
+async def open_town(
+    folder: Path, store: Store, clock: FakeClock, chance: FakeChance, *, gates: bool = False
+) -> AsyncIterator[Town]:
     github = FakeGitHub(folder / "github", clock=clock)
     forge = GitHubForge(
         app_id=github.app.id,
@@ -162,7 +174,7 @@ async def open_town(folder: Path, store: Store, clock: FakeClock, chance: FakeCh
     github.hook_url = "http://bot.test/github"
     github.hook_transport = httpx.ASGITransport(app=Starlette(routes=[Route("/github", webhook)]))
     try:
-        yield Town(store, github, forge, clock, chance)
+        yield Town(store, github, forge, clock, chance, gates=gates)
     finally:
         await forge.close()
 
