@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from gpurun.domain.delivery import InboxState
+from gpurun.domain.gate import GateState
 from gpurun.domain.publication import PublicationState
 from gpurun.domain.run import AttemptState, Phase, ResultKind, RunState, StrayState, Verdict
 from gpurun.flow import worker
@@ -27,6 +28,7 @@ AGENT = (ROOT / "docs/concepts/agent.md").read_text("utf-8")
         (Kind.RUN, RunState),
         (Kind.ATTEMPT, AttemptState),
         (Kind.STRAY, StrayState),
+        (Kind.GATE, GateState),
         (Kind.PUBLICATION, PublicationState),
     ],
 )

@@ -175,7 +175,7 @@ STUBBORN = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SL
 
 
 def test_the_deadline_ends_the_agent(boot):
-    process = boot(SLEEPING, GPURUN_DEADLINE=str(int(time.time()) + 1))
+    process = boot(SLEEPING, GPURUN_DEADLINE=str(int(time.time()) + 3))
     assert ended(process) == (143, b"ready\n::gpurun-boot 1 at1 deadline\n::gpurun-boot 1 at1 exit 143\n")
 
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from gpurun.domain.delivery import Delivery
 from gpurun.domain.forge import RepoRef
+from gpurun.domain.gate import Gate
 from gpurun.domain.ids import CommitSha, JobName, RepoName
 from gpurun.domain.offer import Offer
 from gpurun.domain.publication import Publication, PublicationKind
@@ -83,6 +84,10 @@ def a_publication(id="publication-1", **changes):
         due_at=START,
     )
     return replace(publication, **changes)
+
+
+def a_gate(id="gate-1", **changes):
+    return replace(Gate(id=id, repo=REPO, pr=1, sha=SHA, base_ref="main", created_at=START, due_at=START), **changes)
 
 
 def a_stray(id="stray-1", **changes):

@@ -13,6 +13,7 @@ from tests.services.postgres import make_store
 from tests.unit.adapters.store.samples import (
     LEASE,
     a_delivery,
+    a_gate,
     a_publication,
     a_run,
     a_stray,
@@ -35,6 +36,7 @@ async def one_of_each(store):
         tx.ensure_account("docker")
         tx.add_stray(a_stray())
         tx.publish(a_publication())
+        tx.open_gate(a_gate())
 
     await store.write(fill)
 
