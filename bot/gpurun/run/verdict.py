@@ -7,6 +7,7 @@ from typing import assert_never
 from gpurun.domain.run import Attempt, AttemptState, Phase, Result, ResultKind, Run, Verdict
 
 _BEFORE_USER_CODE = frozenset({None, Phase.CLAIMED, Phase.SOURCE, Phase.WEIGHTS})
+_USER_CODE = frozenset(Phase) - _BEFORE_USER_CODE
 _SAME_AGAIN = frozenset({"auth", "invalid"})
 """Reasons that would meet the second attempt too."""
 
@@ -34,8 +35,8 @@ def verdict_of(result: Result, attempt: Attempt, run: Run) -> Verdict:  # noqa: 
 
 
 def never_ran(attempt: Attempt) -> bool:
-    """User code did not start: another attempt repeats nothing."""
-    return attempt.phase in _BEFORE_USER_CODE
+    """User code did not start: another attempt repeats nothing. What the agent said once it cannot take back."""
+    return attempt.phase in _BEFORE_USER_CODE and not any(phase.value in attempt.phase_times for phase in _USER_CODE)
 
 
 def worth_a_retry(result: Result, attempt: Attempt, run: Run) -> bool:

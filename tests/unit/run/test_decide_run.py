@@ -255,6 +255,7 @@ def test_a_retry_waits_until_the_attempt_cannot_claim(state):
         (active(attempts=2), lost(number=2), Verdict.LOST),
         (active(), lost(phase=Phase.SETUP), Verdict.LOST),
         (active(), lost(phase=Phase.RUNNING), Verdict.LOST),
+        (active(), lost(phase=Phase.SOURCE, phase_times={"setup": START, "source": START}), Verdict.LOST),
         (active(), lost(reason="invalid", state=AttemptState.VOID), Verdict.LOST),
         (active(), lost(reason="auth", state=AttemptState.VOID), Verdict.LOST),
         (active(cancel_at=START), lost(), Verdict.CANCELLED),
