@@ -101,7 +101,8 @@ async def _second_act(world: World, image: str, steps: Steps) -> bool:
     typed = f"/gpurun approve sha={pull.head_sha} max-cost=0.50"
     world.comment(typed, by="alice")
     steps.tell(f'@alice comments "{typed}"')
-    steps.tell(f"answer: {_first_line(await world.expect_comment('is for people with the role'))}")
+    refused = await world.expect_comment(f"{typed}` is for people with the role")
+    steps.tell(f"answer: {_first_line(refused)}")
     world.comment(typed, by="dan")
     steps.tell(f'@dan, who maintains it, comments "{typed}"')
     await world.expect_container()
