@@ -376,7 +376,7 @@ class SourceOnlyForge:
     async def create_check(self, repo: RepoRef, sha: CommitSha, check: Check) -> int:
         raise Bug("the engine does not write to the forge")
 
-    async def update_check(self, repo: RepoRef, check_id: int, check: Check) -> None:
+    async def update_check(self, repo: RepoRef, check_id: int, check: Check) -> bool:
         raise Bug("the engine does not write to the forge")
 
     async def find_check(self, repo: RepoRef, sha: CommitSha, *, name: str, external_id: str) -> int | None:

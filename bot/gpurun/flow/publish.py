@@ -111,7 +111,7 @@ class Publisher:
                 await self._save(sent, lease)
 
     async def _write(self, row: Publication, lease: Lease) -> Publication | None:
-        """The row after a good answer; None when the lease was lost before the POST."""
+        """The row after a good answer; None when the lease was lost before the POST, or a new check is to be made."""
         body = await self._render(row)
         still_mine(for_s=CALL_TIMEOUT_S)
         if row.kind is PublicationKind.REACT:
@@ -121,7 +121,9 @@ class Publisher:
                 timeout_s=CALL_TIMEOUT_S,
             )
         elif row.remote_id is not None:
-            await self._patch(row, row.remote_id, body)
+            if not await self._patch(row, row.remote_id, body):
+                await self._anew(row, lease)
+                return None
             remote_id = row.remote_id
         else:
             announced = await edges.commit(
@@ -146,21 +148,21 @@ class Publisher:
             timeout_s=CALL_TIMEOUT_S,
         )
 
-    async def _patch(self, row: Publication, remote_id: int, body: Body) -> None:
-        """Asks for the lease as well: an older text must not come after a newer one."""
+    async def _patch(self, row: Publication, remote_id: int, body: Body) -> bool:
+        """Asks for the lease as well: an older text must not come after a newer one. False: it was not shown."""
         if body.check is not None:
             check = body.check
-            await edges.call(
+            return await edges.call(
                 failpoints.PUBLISH_UPDATE_CHECK,
                 if_mine(lambda: self.forge.update_check(row.repo, remote_id, check), for_s=CALL_TIMEOUT_S),
                 timeout_s=CALL_TIMEOUT_S,
             )
-        else:
-            await edges.call(
-                failpoints.PUBLISH_UPDATE_COMMENT,
-                if_mine(lambda: self.forge.update_comment(row.repo, remote_id, body.comment), for_s=CALL_TIMEOUT_S),
-                timeout_s=CALL_TIMEOUT_S,
-            )
+        await edges.call(
+            failpoints.PUBLISH_UPDATE_COMMENT,
+            if_mine(lambda: self.forge.update_comment(row.repo, remote_id, body.comment), for_s=CALL_TIMEOUT_S),
+            timeout_s=CALL_TIMEOUT_S,
+        )
+        return True
 
     async def _find(self, row: Publication) -> int | None:
         """What a POST whose answer was lost may have made."""
@@ -283,6 +285,10 @@ class Publisher:
                 _show_again(tx, row.id)
 
         await edges.commit(self.store, failpoints.PUBLISH_COMMIT, save)
+
+    async def _anew(self, row: Publication, lease: Lease) -> None:
+        """A completed check that has to go on: GitHub leaves it as it is, and shows the newest of the name instead."""
+        await self._save(replace(row, state=PublicationState.DUE, remote_id=None), lease, again=True)
 
     async def _release(self, lease: Lease, due_at: datetime | None) -> None:
         await edges.commit(self.store, failpoints.PUBLISH_RELEASE, lambda tx: tx.release(lease, due_at=due_at))

@@ -82,10 +82,13 @@ class Forge(Protocol):
         """Not idempotent: on a doubt look with `find_check` first."""
         ...
 
-    async def update_check(self, repo: RepoRef, check_id: int, check: Check) -> None:
-        """More than 50 annotations are sent in several calls."""
+    async def update_check(self, repo: RepoRef, check_id: int, check: Check) -> bool:
+        """More than 50 annotations are sent in several calls.
+
+        False: it was completed before and stays so, and only a new one can show that something goes on.
+        """
         ...
 
     async def find_check(self, repo: RepoRef, sha: CommitSha, *, name: str, external_id: str) -> int | None:
-        """A check run by our App with that name and external id."""
+        """The newest check run by our App with that name and external id."""
         ...

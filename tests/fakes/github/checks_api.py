@@ -41,8 +41,10 @@ def create(github: FakeGitHub, repo: Repo, body: Json) -> CheckRun:
 
 def update(github: FakeGitHub, check: CheckRun, body: Json) -> None:
     """Only what the body names changes; annotations are added."""
-    before = check.status
+    before, ended = check.status, (check.conclusion, check.completed_at)
     _apply(github, check, body)
+    if before == "completed" and check.status != "completed":  # stays so, and nobody is told
+        check.status, (check.conclusion, check.completed_at) = "completed", ended
     if check.status == "completed" and before != "completed":
         _hook(github, "completed", check)
 

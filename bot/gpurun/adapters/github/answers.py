@@ -187,6 +187,7 @@ class CheckRun(Struct):
 
     id: int
     name: str = ""
+    status: str = ""
     external_id: str | None = None
     app: App | None = None
     output: CheckOutput = field(default_factory=CheckOutput)

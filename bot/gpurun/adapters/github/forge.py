@@ -22,7 +22,17 @@ from gpurun.adapters.github.submodules import SubmodulePlaces
 from gpurun.adapters.github.tokens import AppAuth, InstallationAuth, InstallationToken, Tokens
 from gpurun.adapters.github.trees import Trees, end_of
 from gpurun.domain.errors import Bug, ForgeRefused
-from gpurun.domain.forge import ChangedFiles, Check, Comment, GitSource, Permission, PullRequest, RepoFile, RepoRef
+from gpurun.domain.forge import (
+    ChangedFiles,
+    Check,
+    CheckStatus,
+    Comment,
+    GitSource,
+    Permission,
+    PullRequest,
+    RepoFile,
+    RepoRef,
+)
 from gpurun.domain.ids import BranchName, CommitSha
 from gpurun.domain.source import Gitlink
 from gpurun.ports.clock import Clock
@@ -212,27 +222,37 @@ class GitHubForge:
                 await calls.patch(f"/repos/{repo.name}/check-runs/{made.id}", body, answers.Made)
         return made.id
 
-    async def update_check(self, repo: RepoRef, check_id: int, check: Check) -> None:
+    async def update_check(self, repo: RepoRef, check_id: int, check: Check) -> bool:
+        """Reports say that GitHub takes the texts and leaves a completed check run completed, without a word.
+
+        Source: https://github.com/Mergifyio/mergify/pull/1989, https://github.com/lyft/atlantis/pull/265 and
+        https://github.com/taskcluster/taskcluster/issues/5085, read 2026-12-02.
+        """
         path = f"/repos/{repo.name}/check-runs/{check_id}"
+        shown = ""
         async with self._calls(repo) as calls:
             there = 0
             if check.annotations:
                 # a call whose answer was lost may have added them
                 there = (await calls.get(path, answers.CheckRun)).output.annotations_count
             for body in checks.bodies(check, annotations_there=there):
-                await calls.patch(path, body, answers.Made)
+                shown = (await calls.patch(path, body, answers.CheckRun)).status
+        return check.status is CheckStatus.COMPLETED or shown != CheckStatus.COMPLETED
 
     async def find_check(self, repo: RepoRef, sha: CommitSha, *, name: str, external_id: str) -> int | None:
         path = f"/repos/{repo.name}/commits/{sha}/check-runs"
         params: dict[str, client.Param] = {"check_name": name, "filter": "all", "per_page": PAGE}
+        ids: list[int] = []
         async with self._calls(repo) as calls:
             for page in range(1, PAGES_MAX + 1):
                 found = (await calls.get(path, answers.CheckRuns, params | {"page": page})).check_runs
-                for one in found:
-                    if one.external_id == external_id and one.app is not None and one.app.id == self._app_id:
-                        return one.id
+                ids += [
+                    one.id
+                    for one in found
+                    if one.external_id == external_id and one.app is not None and one.app.id == self._app_id
+                ]
                 if len(found) < PAGE:
-                    return None
+                    return max(ids, default=None)
         raise ForgeRefused(f"{repo.name} has too many checks named {name!r} at {sha} to look at.", status=422)
 
     @asynccontextmanager

@@ -123,7 +123,7 @@ class LocalForge:
     async def create_check(self, repo: RepoRef, sha: CommitSha, check: Check) -> int:
         raise _nobody()
 
-    async def update_check(self, repo: RepoRef, check_id: int, check: Check) -> None:
+    async def update_check(self, repo: RepoRef, check_id: int, check: Check) -> bool:
         raise _nobody()
 
     async def find_check(self, repo: RepoRef, sha: CommitSha, *, name: str, external_id: str) -> int | None:
