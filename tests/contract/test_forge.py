@@ -412,6 +412,19 @@ async def test_a_check_is_made_and_finished(github, forge, repo, pull, clock):
     assert check.actions == []
 
 
+async def test_a_check_that_is_completed_stays_so_and_the_newest_is_found(github, forge, repo, pull):
+    sha = CommitSha(pull.head_sha)
+    waits = a_check(status=CheckStatus.COMPLETED, conclusion="action_required")
+    first = await forge.create_check(repo.ref, sha, waits)
+    assert await forge.update_check(repo.ref, first, waits)
+    assert not await forge.update_check(repo.ref, first, a_check(title="Running"))
+    assert (repo.checks[first].conclusion, repo.checks[first].title) == ("action_required", "Running")
+
+    second = await forge.create_check(repo.ref, sha, a_check(title="Running"))
+    assert await forge.update_check(repo.ref, second, a_check(title="Still running"))
+    assert await forge.find_check(repo.ref, sha, name=a_check().name, external_id="run-1") == second
+
+
 async def test_a_check_on_an_unknown_commit_is_refused_with_422(forge, repo):
     with pytest.raises(ForgeRefused, match="No commit found") as caught:
         await forge.create_check(repo.ref, UNKNOWN, a_check())

@@ -17,6 +17,7 @@ from gpurun.domain.offer import InstanceState, Uplink
 from gpurun.domain.plan import Resources
 from gpurun.ports.provider import Prepares
 from gpurun.providers.docker import DockerConfig, DockerProvider
+from gpurun.providers.docker.network import ensure_network
 from gpurun.providers.docker.ready_image import ready_name
 from tests.docker.launching import Faulty
 
@@ -228,6 +229,15 @@ class TestPrepare:
         ref = await bench.provider.create(second)  # which nobody prepared: both are taken to be there
         assert (await bench.provider.describe(ref)).state is InstanceState.RUNNING
         await bench.provider.destroy(ref)
+
+    async def test_many_runs_at_once_on_a_fresh_machine_share_one_network(self, engine, docker_network):
+        """An engine 20.10 made five of one name, and then none could be used."""
+        for network in engine.networks(names=[docker_network]):
+            engine.remove_network(network["Id"])
+        at_once = [asyncio.to_thread(ensure_network, engine, docker_network) for _ in range(5)]
+        found = await asyncio.gather(*at_once)
+        assert len({network["Id"] for network in found}) == 1
+        assert [network["Name"] for network in engine.networks(names=[docker_network])] == [docker_network]
 
     async def test_it_tells_which_images_it_has(self, bench, launches, base_images):
         there = launches(base_images.busybox, "true").image

@@ -14,7 +14,7 @@ from gpurun.domain.errors import ProviderRefused
 from gpurun.domain.ids import BuiltImage
 from gpurun.domain.offer import Isolation
 from gpurun.providers.docker import DockerConfig, DockerProvider, fence
-from gpurun.providers.docker.network import network_of
+from gpurun.providers.docker.network import bridge_of, network_of
 from ops.local_services import Missing
 from tests.docker.launching import Bench
 from tests.services.engine import missing
@@ -30,7 +30,7 @@ from tests.services.neighbourhood import (
     inside,
     neighbourhood,
 )
-from tests.services.private_engine import PrivateEngine
+from tests.services.private_engine import private_engine_running
 
 pytestmark = pytest.mark.docker
 
@@ -74,15 +74,8 @@ def around():
 
 @pytest.fixture(scope="module")
 def private_engine(around: Neighbourhood):
-    try:
-        engine = PrivateEngine(around.machine, dns=RESOLVER)
-    except Missing as exc:
-        missing(str(exc))
-    try:
-        engine.start()
+    with private_engine_running(around.machine, dns=RESOLVER) as engine:
         yield engine
-    finally:
-        engine.close()
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +195,7 @@ async def test_a_step_of_a_build_is_fenced_too(bench, launches, python, around):
     await bench.output(launches(python, "true", isolation=Isolation.UNTRUSTED))
     api = bench.engine
     name = network_of("gpurun-jobs", Isolation.UNTRUSTED)
-    bridge = f"br-{api.inspect_network(name)['Id'][:12]}"
+    bridge = bridge_of(api.inspect_network(name))
     said = inside(around.machine, "ip6tables", "-S")
     assert f"-A GPURUN-{bridge} -j DROP" in said
     assert f"-A INPUT -i {bridge} -j GPURUN-{bridge}" in said
@@ -213,15 +206,15 @@ async def test_rules_of_networks_that_are_gone_go(bench, launches, python, priva
     other = Bench(provider, bench.engine)
     await other.output(launches(python, "true"))
     await provider.close()
-    network = bench.engine.inspect_network("gone")["Id"]
-    bench.engine.remove_network(network)
+    network = bench.engine.inspect_network("gone")
+    bench.engine.remove_network(network["Id"])
     await bench.output(launches(python, "true", isolation=Isolation.UNTRUSTED))
     from gpurun.providers.docker.fence import _run
 
     _, said = _run(
         bench.engine, ["/bin/sh", "-c", "iptables -S"], network="host", capabilities=("NET_ADMIN", "NET_RAW")
     )
-    assert network[:12] not in said
+    assert f"GPURUN-{bridge_of(network)}" not in said
 
 
 async def test_where_it_cannot_be_fenced_untrusted_code_does_not_run_and_other_jobs_do(

@@ -14,10 +14,8 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from ops.local_services import Missing
 from tests.docker.watchdogs import watchdogs
-from tests.services.engine import missing
-from tests.services.private_engine import PrivateEngine
+from tests.services.private_engine import private_engine_running
 from tests.world import World, open_world
 from tests.world.nursery import Nursery
 
@@ -28,15 +26,8 @@ COUNT_UNTIL_GO = "i=0; while [ ! -e go ]; do echo line $i; i=$((i+1)); sleep 0.0
 
 @pytest.fixture(scope="module")
 def private_engine():
-    try:
-        engine = PrivateEngine()
-    except Missing as exc:
-        missing(str(exc))
-    try:
-        engine.start()
+    with private_engine_running() as engine:
         yield engine
-    finally:
-        engine.close()
 
 
 @pytest.fixture(scope="module")

@@ -158,7 +158,7 @@ def _remove_old_networks(engine):
     from docker.errors import APIError
 
     for network in engine.networks(filters={"name": "gpurun-jobs-test-"}):
-        pid = network["Name"].rpartition("-")[2]
+        pid = network["Name"].removeprefix("gpurun-jobs-test-").partition("-")[0]
         if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
             with contextlib.suppress(APIError):  # a container of it is left, or another test was quicker
                 engine.remove_network(network["Id"])

@@ -11,10 +11,12 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ops.local_services import Missing
+from tests.services.engine import missing
 
 if TYPE_CHECKING:
     from docker.api.client import APIClient
@@ -25,8 +27,9 @@ _PATH = f"{os.getenv('PATH', '')}:/usr/sbin:/sbin"
 
 class PrivateEngine:
     """Its own folders, socket and bridge: without one of its own, or with none, it would take away the other's docker0.
-    It leaves the packet filter alone. Its folder is short, because the path of a socket has 107 characters. It lies
-    in memory, because removing an image of 220 MB from a busy disk takes 20 s, and is as large as the bot asks for.
+    Without a network namespace of its own it leaves the packet filter alone. Its folder is short, because the path of a
+    socket has 107 characters. It lies in memory, because removing an image of 220 MB from a busy disk takes 20 s, and
+    is as large as the bot asks for.
     """
 
     def __init__(self, network: str = "", *, dns: str = "") -> None:
@@ -170,3 +173,17 @@ def _until(look: Any, what: str) -> None:
     while not look():
         assert time.monotonic() - began < WITHIN_S, f"waited {WITHIN_S:g} s for {what}"
         pause.wait(0.05)
+
+
+@contextlib.contextmanager
+def private_engine_running(network: str = "", *, dns: str = "") -> Iterator[PrivateEngine]:
+    """One that answers, as long as the block runs. Skips where there can be none."""
+    try:
+        engine = PrivateEngine(network, dns=dns)
+    except Missing as exc:
+        missing(str(exc))
+    try:
+        engine.start()
+        yield engine
+    finally:
+        engine.close()

@@ -116,8 +116,8 @@ def _arguments(pairs: list[str], reason: str | None, known: tuple[str, ...]) -> 
         if key not in known:
             return _unknown_argument(key, known)
         if key in given:
-            more = " Write one line for each folder." if key == PATH else ""
-            return CommandError(f"`{key}=…` stands in the line twice.", hint=more.strip())
+            hint = "Write one line for each folder." if key == PATH else ""
+            return CommandError(f"`{key}=…` stands in the line twice.", hint=hint)
         read = _folder(pair, value) if key == PATH else value
         if isinstance(read, CommandError):
             return read

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from gpurun.command.allow import who_may
 from gpurun.command.grammar import Who, render
 from gpurun.domain.command import Approve
-from gpurun.domain.config import Job, PermissionKeys
+from gpurun.domain.config import PermissionKeys
 from gpurun.domain.errors import ConfigError
 from gpurun.domain.lock import Lock
 from gpurun.domain.money import usd_up
 from gpurun.domain.run import Run
 from gpurun.plan.changes import changed_check, file_diff
-from gpurun.plan.load import load, permissions_of
+from gpurun.plan.load import find_job, permissions_of
 from gpurun.report.facts import Request
 
 
 def request_of(run: Run) -> Request:
     """With the ceiling that its price suggests."""
     base_text = run.pins.base.config_text if run.pins.base else None
-    base, head = _job(base_text, run.job), _job(run.config_text, run.job)
+    base, head = find_job(base_text, run.job), find_job(run.config_text, run.job)
     most = None if run.quote is None else usd_up(run.quote.worst_usd_micro)
     return Request(
         command=render(Approve(run.sha, most or None)),
@@ -31,18 +29,6 @@ def request_of(run: Run) -> Request:
         is_new=base is None,
         file_diff=file_diff(base_text, run.config_text),
     )
-
-
-@lru_cache(maxsize=64)
-def _jobs(text: str | None) -> dict[str, Job]:
-    try:
-        return {str(name): job for name, job in load(text).jobs.items()}
-    except ConfigError:
-        return {}
-
-
-def _job(text: str | None, name: str) -> Job | None:
-    return _jobs(text).get(name)
 
 
 def _permissions(text: str | None) -> PermissionKeys:

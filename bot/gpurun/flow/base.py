@@ -5,17 +5,16 @@ from __future__ import annotations
 import anyio.to_thread
 
 from gpurun.domain.config import Job
-from gpurun.domain.errors import ConfigError, UserError
+from gpurun.domain.errors import UserError
 from gpurun.domain.folder import beside, config_path
 from gpurun.domain.ids import BranchName
 from gpurun.domain.lock import Lock
 from gpurun.domain.run import BaseFiles, Run
 from gpurun.flow import edges, failpoints
 from gpurun.flow.services import CALL_TIMEOUT_S, EngineServices
-from gpurun.plan.load import load
+from gpurun.plan.load import find_job
 from gpurun.plan.lock import LOCK_NAME, MAX_LOCK_BYTES, part_for, read_lock, without_files
-
-CONFIG_MAX_BYTES = 64 * 1024
+from gpurun.plan.source import MAX_BYTES as CONFIG_MAX_BYTES
 
 
 async def read_base(services: EngineServices, run: Run) -> BaseFiles:
@@ -35,7 +34,7 @@ async def read_base(services: EngineServices, run: Run) -> BaseFiles:
     if raw is None:
         return BaseFiles(config_text=None)
     text = raw.decode("utf-8", "surrogateescape")
-    job = await anyio.to_thread.run_sync(_job, text, run.job)
+    job = await anyio.to_thread.run_sync(find_job, text, run.job)
     return BaseFiles(config_text=text, lock=Lock() if job is None else await _lock(services, run, job))
 
 
@@ -53,10 +52,3 @@ async def _lock(services: EngineServices, run: Run, job: Job) -> Lock:
     except UserError:
         return Lock()
     return without_files(part_for(job, lock))
-
-
-def _job(text: str, name: str) -> Job | None:
-    try:
-        return next((job for known, job in load(text).jobs.items() if known == name), None)
-    except ConfigError:
-        return None

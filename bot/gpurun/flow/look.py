@@ -25,10 +25,10 @@ from gpurun.domain.run import Untrusted
 from gpurun.flow import edges, failpoints
 from gpurun.flow.comments import Asked, forged, outdated
 from gpurun.plan.load import job_names, load, permissions_of, policy_of
+from gpurun.plan.source import MAX_BYTES as CONFIG_MAX_BYTES
 from gpurun.ports.forge import Forge
 from gpurun.run.trust import untrusted_because
 
-CONFIG_MAX_BYTES = 64 * 1024
 CALL_TIMEOUT_S = 30.0
 MAX_FOLDERS = 40
 """That are looked through: each costs a request, and anybody who may run a job can ask for it."""
@@ -303,7 +303,7 @@ def _permissions(text: str | None) -> tuple[PermissionKeys, UserError | None]:
 
 
 def _bots(text: str | None) -> tuple[str, ...]:
-    """None when the policy has a fault, which the run then says."""
+    """Nobody when the policy has a fault, which the run then says."""
     try:
         return policy_of(text).bots
     except ConfigError:

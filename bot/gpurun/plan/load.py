@@ -7,6 +7,7 @@ Four steps: readable text (`source`), a tree that knows positions (`nodes`), the
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from gpurun.domain.config import Config, File, Job, PermissionKeys, PolicyKeys
@@ -51,6 +52,13 @@ def check(file: str | bytes | None) -> Config | tuple[ConfigError, ...]:
         return (whole_sentence(exc),)
     except _Faults as exc:
         return tuple(whole_sentence(error) for error in exc.errors)
+
+
+@lru_cache(maxsize=64)  # whoever waits is shown again and again, and YAML is slow
+def find_job(file: str | None, name: JobName) -> Job | None:
+    """None when the file has no such job, or is not there, or has a fault."""
+    found = check(file)
+    return found.jobs.get(name) if isinstance(found, Config) else None
 
 
 def policy_of(file: str | bytes | None) -> PolicyKeys:

@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 
 from gpurun.domain.text import clean
 
-_MARKDOWN = re.compile(r"([\\`*_\[\]#|~$<>])")
+_MARKDOWN = re.compile(r"([\\`*\[\]#|~$<>]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
+"""An underscore inside of a word is no Markdown, and a notification shows the backslash."""
 _REFERENCES = (
     (re.compile(r"(?<![A-Za-z0-9])@(?=[\w-])"), "@\u200b"),  # mentions; `name@sha256:…` is none
     (re.compile(r"@(?=[\w-]+\.[\w-])"), "@\u200b"),  # addresses of mail

@@ -16,13 +16,15 @@ from gpurun.domain.text import clean, no_workflow_commands
 def commands(text: str) -> list[str]:
     """Lines that the runner takes for a command.
 
-    Source: https://github.com/actions/runner, src/Runner.Common/ActionCommand.cs: TryParseV2, TryParse; from memory.
+    Source: https://github.com/actions/runner, src/Runner.Common/ActionCommand.cs at 079cdb1: TryParseV2, TryParse. A
+    line ends as for .NET's ReadLine: https://learn.microsoft.com/dotnet/api/system.io.textreader.readline
     """
-    lines = text.split("\n")
+    lines = re.split("[\r\n]", text)
     return [line for line in lines if line.strip().startswith("::") or "##[" in line]
 
 
 B128 = [
+    "x\r::error::y",
     "::set-output name=result::success",
     "::add-mask::e",
     "::stop-commands::x",
@@ -48,7 +50,7 @@ def test_what_is_no_command_stays_as_it_is(text):
     assert no_workflow_commands(text) == text
 
 
-pieces = st.lists(st.sampled_from([*B128, ":", "::", "#", "##", "[", "\n", " ", "x", ""]), max_size=12)
+pieces = st.lists(st.sampled_from([*B128, ":", "::", "#", "##", "[", "\n", "\r", " ", "x", ""]), max_size=12)
 
 
 @given(pieces)

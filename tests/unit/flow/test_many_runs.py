@@ -77,6 +77,7 @@ class BucketForge(SourceOnlyForge):
     async def update_check(self, repo, check_id, check):
         self._write("checks edited")
         self._keep(check_id, check)
+        return True
 
     def _keep(self, check_id, check):
         self.checks[check_id] = check

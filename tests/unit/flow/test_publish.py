@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
 
-from gpurun.domain.run import Verdict
+from gpurun.domain.run import RunState, Verdict
 from gpurun.flow import failpoints, publish
 from gpurun.flow.failpoints import Crash
+from gpurun.ports.store import Kind, Tx
 from tests.unit.flow.town import Town, open_town
 
 COMMENTS = "/repos/{}/{}/issues/{}/comments"
@@ -40,6 +44,39 @@ async def test_the_end_is_edited_in_at_once(town: Town):
     await town.end((await town.runs())[0], Verdict.PASSED)
     await town.settle()
     await shows_the_end(town)
+
+
+async def becomes(town: Town, state: RunState) -> None:
+    """What the engine does, without the engine."""
+
+    def apply(tx: Tx) -> None:
+        (lease,) = tx.claim(Kind.RUN, limit=100, token="engine", length=timedelta(seconds=75))
+        run = tx.run(lease.id)
+        assert run is not None
+        assert tx.save_run(replace(run, state=state, due_at=tx.now()), lease)
+        tx.raise_rev(run.id, final=False, urgent=True)
+
+    await town.store.write(apply)
+    await town.settle()
+
+
+@pytest.mark.parametrize("edge", ["publish.commit", "publish.announce", "publish.create_check", "publish.update_check"])
+@pytest.mark.parametrize("side", ["before", "after"])
+async def test_a_check_that_waited_for_a_person_and_goes_on_is_made_anew(town: Town, edge: str, side: str):
+    """GitHub leaves a completed check completed, and shows the newest of a name."""
+    await town.says("/gpurun smoke")
+    await becomes(town, RunState.WAITING_APPROVAL)
+    assert [c.conclusion for c in town.github.checks(town.repo)] == ["action_required"]
+    failpoints.arm(f"{edge}.{side}", "raise")
+    with pytest.raises(Crash):
+        await becomes(town, RunState.ACTIVE)
+    town.clock.advance(minutes=2)  # the lease of the dead one ends
+    town.worker = town.new_worker()
+    await a_while(town)
+    assert [c.conclusion for c in town.github.checks(town.repo)] == ["action_required", None]
+    await town.end((await town.runs())[0], Verdict.PASSED)
+    await a_while(town)
+    assert [c.conclusion for c in town.github.checks(town.repo)] == ["action_required", "success"]
 
 
 async def test_twenty_changes_are_one_edit(town: Town):

@@ -27,7 +27,7 @@ def test_the_schema_forbids_unknown_keys_everywhere():
     schema = json.loads(json_schema())
     assert schema["additionalProperties"] is False
     assert {part["additionalProperties"] for part in schema["definitions"].values()} == {False}
-    assert set(schema["properties"]) == {"version", "policy", "defaults", "jobs"}
+    assert set(schema["properties"]) == {"version", "permissions", "policy", "defaults", "jobs"}
 
 
 def test_every_key_of_the_schema_is_on_the_page():

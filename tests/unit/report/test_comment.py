@@ -526,7 +526,7 @@ def in_a_folder(name: str) -> RunFacts:
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_a_job_of_a_sub_folder_is_named_with_it_and_its_commands_carry_it(name):
     body = render_comment(in_a_folder(name))
-    assert body.startswith("### gpurun smoke (my\\_pkg/@\u200bacme/\\#\u200b1-é\\*\\[x\\]): ")
+    assert body.startswith("### gpurun smoke (my_pkg/@\u200bacme/\\#\u200b1-é\\*\\[x\\]): ")
     typed = [code for code in re.findall(r"`(/gpurun [^`]*)`", body) if code != "/gpurun help"]
     assert bool(typed) is (name != "stopping")  # which has been told to stop, so there is nothing to type
     for one in typed:

@@ -225,7 +225,11 @@ class GitHubForge:
         return made.id
 
     async def update_check(self, repo: RepoRef, check_id: int, check: Check) -> bool:
-        """GitHub takes the texts and leaves a completed check run as it is, without a word."""
+        """Reports say that GitHub takes the texts and leaves a completed check run completed, without a word.
+
+        Source: https://github.com/Mergifyio/mergify/pull/1989, https://github.com/lyft/atlantis/pull/265 and
+        https://github.com/taskcluster/taskcluster/issues/5085, read 2026-12-02.
+        """
         path = f"/repos/{repo.name}/check-runs/{check_id}"
         shown = ""
         async with self._calls(repo) as calls:

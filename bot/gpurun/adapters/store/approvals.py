@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Select, select, update
 
 from gpurun.adapters.store import tables
-from gpurun.adapters.store.base import Row, TransactionBase
+from gpurun.adapters.store.base import Row, TransactionBase, repo_of, repo_values
 from gpurun.domain.approval import Approval, ApprovalEnd
 from gpurun.domain.forge import RepoRef
 
@@ -22,10 +22,8 @@ class ApprovalTable(TransactionBase):
         before = self.hold_approval(approval.repo, approval.pr)
         if before is not None:
             self.end_approval(before.id, ApprovalEnd.REPLACED, approval.by)
-        repo = approval.repo
-        where = {"installation_id": repo.installation_id, "repo_name": repo.name, "repo_id": repo.id}
         values = {name: getattr(approval, name) for name in _PLAIN}
-        self._change_quietly(self._insert(_TABLE).values(values | where))
+        self._change_quietly(self._insert(_TABLE).values(values | repo_values(approval.repo)))
 
     def approval(self, repo: RepoRef, pr: int) -> Approval | None:
         row = self._one(_in_force(repo, pr))
@@ -52,5 +50,4 @@ def _in_force(repo: RepoRef, pr: int) -> Select[Any]:
 
 
 def _approval(row: Row) -> Approval:
-    repo = RepoRef(installation_id=row["installation_id"], name=row["repo_name"], id=row["repo_id"])
-    return Approval(repo=repo, **{name: row[name] for name in _PLAIN})
+    return Approval(repo=repo_of(row), **{name: row[name] for name in _PLAIN})

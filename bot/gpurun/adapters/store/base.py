@@ -36,6 +36,7 @@ from gpurun.adapters.store import tables
 from gpurun.adapters.store.codec import Moment, micros, moment
 from gpurun.domain.delivery import InboxState
 from gpurun.domain.errors import Bug
+from gpurun.domain.forge import RepoRef
 from gpurun.domain.gate import GateState
 from gpurun.domain.publication import PublicationState
 from gpurun.domain.run import AttemptState, RunState, StrayState
@@ -91,6 +92,16 @@ def key_of(kind: Kind) -> Column[Any]:
 def key_value(kind: Kind, id: str) -> str | int:
     """As the column holds it."""
     return int(id) if kind is Kind.INBOX else id
+
+
+def repo_values(repo: RepoRef) -> dict[str, Any]:
+    """The columns of a row that is of a repository."""
+    return {"installation_id": repo.installation_id, "repo_name": repo.name, "repo_id": repo.id}
+
+
+def repo_of(row: Row) -> RepoRef:
+    """From these."""
+    return RepoRef(installation_id=row["installation_id"], name=row["repo_name"], id=row["repo_id"])
 
 
 def is_open(kind: Kind) -> ColumnElement[bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Table, select, update
 
 from gpurun.adapters.store import tables
-from gpurun.adapters.store.base import Row, TransactionBase, Values
+from gpurun.adapters.store.base import Row, TransactionBase, Values, repo_of, repo_values
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.gate import Gate, GateState, Override, Pause
 from gpurun.domain.ids import CommitSha
@@ -59,7 +59,7 @@ class GateTable(TransactionBase):
         table = tables.override
         mine = select(table).where(table.c.repo_id == repo.id, table.c.pr == pr, table.c.sha == sha)
         held = mine.where(table.c.ended_at.is_(None)).order_by(table.c.at, table.c.id)
-        return tuple(Override(repo=_repo(row), **{name: row[name] for name in _OVERRIDE}) for row in self._all(held))
+        return tuple(Override(repo=repo_of(row), **{name: row[name] for name in _OVERRIDE}) for row in self._all(held))
 
     def end_override(self, id: str, by: str) -> bool:
         return self._end(tables.override, id, by)
@@ -73,7 +73,7 @@ class GateTable(TransactionBase):
     def pause_of(self, repo: RepoRef) -> Pause | None:
         table = tables.pause
         row = self._one(select(table).where(table.c.repo_id == repo.id, table.c.ended_at.is_(None)))
-        return None if row is None else Pause(repo=_repo(row), **{name: row[name] for name in _PAUSE})
+        return None if row is None else Pause(repo=repo_of(row), **{name: row[name] for name in _PAUSE})
 
     def end_pause(self, id: str, by: str) -> bool:
         return self._end(tables.pause, id, by)
@@ -84,14 +84,8 @@ class GateTable(TransactionBase):
 
 
 def _values(row: Gate | Override | Pause, names: tuple[str, ...]) -> Values:
-    repo = row.repo
-    where = {"installation_id": repo.installation_id, "repo_name": repo.name, "repo_id": repo.id}
-    return {name: getattr(row, name) for name in names} | where
-
-
-def _repo(row: Row) -> RepoRef:
-    return RepoRef(installation_id=row["installation_id"], name=row["repo_name"], id=row["repo_id"])
+    return {name: getattr(row, name) for name in names} | repo_values(row.repo)
 
 
 def _gate(row: Row) -> Gate:
-    return Gate(repo=_repo(row), **{name: row[name] for name in _GATE})
+    return Gate(repo=repo_of(row), **{name: row[name] for name in _GATE})

@@ -22,7 +22,17 @@ from sqlalchemy import (
 )
 
 from gpurun.adapters.store import tables
-from gpurun.adapters.store.base import NOW, Row, TransactionBase, Values, earlier, earlier_of, is_open
+from gpurun.adapters.store.base import (
+    NOW,
+    Row,
+    TransactionBase,
+    Values,
+    earlier,
+    earlier_of,
+    is_open,
+    repo_of,
+    repo_values,
+)
 from gpurun.adapters.store.codec import Moment
 from gpurun.domain.folder import job_in
 from gpurun.domain.forge import RepoRef
@@ -130,9 +140,7 @@ class PublicationTable(TransactionBase):
         run = self._one(of_run.where(table.c.id == publication.run_id))
         return {
             **{name: getattr(publication, name) for name in _FIELDS},
-            "installation_id": publication.repo.installation_id,
-            "repo_name": publication.repo.name,
-            "repo_id": publication.repo.id,
+            **repo_values(publication.repo),
             "job": numbered(job_in(run["job"], run["folder"]), run["narrow"]) if run else "",
             "run_created_at": run["created_at"] if run else publication.created_at,
         }
@@ -215,5 +223,4 @@ def _raise() -> Update:
 
 
 def _publication(row: Row) -> Publication:
-    repo = RepoRef(installation_id=row["installation_id"], name=row["repo_name"], id=row["repo_id"])
-    return Publication(repo=repo, **{name: row[name] for name in _FIELDS})
+    return Publication(repo=repo_of(row), **{name: row[name] for name in _FIELDS})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import and_, bindparam, func, or_, select, update
 
 from gpurun.adapters.store import tables
-from gpurun.adapters.store.base import Row, TransactionBase, Whole
+from gpurun.adapters.store.base import Row, TransactionBase, Whole, repo_of, repo_values
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.ids import CommitSha
 from gpurun.domain.publication import PublicationKind
@@ -31,8 +31,8 @@ class RunTable(TransactionBase):
     """`ports.store.RunRows`."""
 
     def add_run(self, run: Run) -> None:
-        repo = {"installation_id": run.repo.installation_id, "repo_name": run.repo.name, "repo_id": run.repo.id}
-        self._change(self._insert(tables.run).values({**repo, **{name: getattr(run, name) for name in _PLAIN}}))
+        values = {name: getattr(run, name) for name in _PLAIN}
+        self._change(self._insert(tables.run).values(values | repo_values(run.repo)))
 
     def run(self, id: str) -> Run | None:
         return next(iter(self._wholes(_RUNS, _BY_ID, {"id_": id})), None)
@@ -121,8 +121,7 @@ class RunTable(TransactionBase):
 
 
 def _run(row: Row) -> Run:
-    repo = RepoRef(installation_id=row["installation_id"], name=row["repo_name"], id=row["repo_id"])
-    return Run(repo=repo, **{name: row[name] for name in _PLAIN})
+    return Run(repo=repo_of(row), **{name: row[name] for name in _PLAIN})
 
 
 _RUNS = Whole(tables.run, _run)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpurun.domain.offer import Isolation
 from gpurun.providers.docker.engine import status_of, vendor_errors, words
+from gpurun.providers.docker.network import bridge_of
 from gpurun.providers.docker.ready_image import is_there
 
 if TYPE_CHECKING:
@@ -113,42 +114,36 @@ class Fence:
 
         Raises: NotFenced.
         """
-        bridge = bridge_of(network)
+        key, bridge = str(network["Id"]), bridge_of(network)
         now = self._monotonic()
-        at, why = self._failed.get(bridge, (0.0, ""))
+        at, why = self._failed.get(key, (0.0, ""))
         if why and now - at < FAILED_S and isolation is Isolation.STANDARD:
             raise NotFenced(why)
         resolvers = _resolvers(api) if isolation is Isolation.UNTRUSTED else ()
         lines = rules(isolation, host_ports=self._host_ports, resolvers=resolvers)
-        note = self._note(bridge, lines)
-        put_at = self._put_at.get((bridge, lines))
+        note = self._note(key, lines)
+        put_at = self._put_at.get((key, lines))
         mine = put_at is not None and now - put_at < NOTE_S
         if isolation is Isolation.STANDARD and (mine or _is_fresh(note)):
             return
         try:
             _put(api, bridge, lines)
         except NotFenced as exc:
-            self._failed[bridge] = (now, str(exc))
+            self._failed[key] = (now, str(exc))
             raise
-        self._failed.pop(bridge, None)
-        self._put_at[bridge, lines] = now
+        self._failed.pop(key, None)
+        self._put_at[key, lines] = now
         if note is not None:
             with contextlib.suppress(OSError):
                 note.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 note.touch()
 
-    def _note(self, bridge: str, lines: tuple[str, ...]) -> Path | None:
-        """Another one after a reboot, which forgets all rules, and for other rules."""
+    def _note(self, network_id: str, lines: tuple[str, ...]) -> Path | None:
+        """Another one after a reboot, which forgets all rules, for other rules, and for a network made anew."""
         if self._notes is None:
             return None
-        what = "\n".join((bridge, _boot_id(), *lines))
+        what = "\n".join((network_id, _boot_id(), *lines))
         return self._notes / f"fence-{hashlib.sha256(what.encode()).hexdigest()[:16]}"
-
-
-def bridge_of(network: Mapping[str, Any]) -> str:
-    """The name of the network's bridge on the engine's machine."""
-    named = (network.get("Options") or {}).get("com.docker.network.bridge.name")
-    return str(named or f"br-{network['Id'][:12]}")
 
 
 def _boot_id() -> str:

@@ -4,7 +4,7 @@ set -eu
 bridge=$1 chain=GPURUN-$1 rules=$2 rules6=$3
 
 there() {
-  while read -r name _; do [ "${name%%:*}" != "$1" ] || return 0; done </proc/net/dev
+  while read -r interface _; do [ "${interface%%:*}" != "$1" ] || return 0; done </proc/net/dev
   return 1
 }
 
@@ -23,9 +23,9 @@ sweep() {
 }
 
 sweep_chains() {
-  "$1" -w 10 -S | while read -r verb name _; do
-    case "$verb $name" in
-      "-N GPURUN-"*) there "${name#GPURUN-}" || { "$1" -w 10 -F "$name" && "$1" -w 10 -X "$name"; } || : ;;
+  "$1" -w 10 -S | while read -r verb old _; do
+    case "$verb $old" in
+      "-N GPURUN-"*) there "${old#GPURUN-}" || { "$1" -w 10 -F "$old" && "$1" -w 10 -X "$old"; } || : ;;
     esac
   done
 }

@@ -15,7 +15,7 @@ from gpurun.domain.layer import LayerUse
 from gpurun.domain.offer import Isolation
 from gpurun.providers.docker import DockerConfig, DockerProvider, fence
 from gpurun.providers.docker.fence import METADATA, PRIVATE, Fence, NotFenced, nameservers, rules
-from gpurun.providers.docker.network import network_of
+from gpurun.providers.docker.network import BRIDGE, network_of
 
 IMAGE = "registry.example/app@sha256:" + "0" * 64
 NETWORK = {"Id": "f" * 64, "Options": {}}
@@ -101,6 +101,13 @@ def test_jobs_wait_for_it_once_in_ten_minutes_and_untrusted_code_each_time(put, 
     for now[0] in (0.0, 599.0, 601.0):
         nowhere.ensure(None, NETWORK, Isolation.STANDARD)
     assert len(put.made) == 7
+
+
+def test_a_network_that_was_made_anew_has_no_rules_yet_though_its_bridge_has_the_same_name(put, tmp_path):
+    one = Fence(lambda: 0.0, host_ports=(), notes=tmp_path)
+    for network in ("a" * 64, "b" * 64, "a" * 64):
+        one.ensure(None, {"Id": network, "Options": {BRIDGE: "gpurun-12345678"}}, Isolation.STANDARD)
+    assert len(put.made) == 2
 
 
 def test_where_it_failed_it_is_tried_again_after_a_minute(put):
