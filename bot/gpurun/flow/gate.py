@@ -27,7 +27,6 @@ from gpurun.flow.gate_facts import gate_facts
 from gpurun.flow.limits import limited, suspended
 from gpurun.flow.look import (
     CALL_TIMEOUT_S,
-    CONFIG_MAX_BYTES,
     FILES_A_REQUEST,
     MAX_FOLDERS,
     TOO_MUCH,
@@ -35,6 +34,7 @@ from gpurun.flow.look import (
 )
 from gpurun.plan.gate import Folder, Side, Touched, look, names_what_moves
 from gpurun.plan.lock import LOCK_NAME, MAX_LOCK_BYTES, read_lock, without_files
+from gpurun.plan.source import MAX_BYTES as CONFIG_MAX_BYTES
 from gpurun.ports.clock import Chance
 from gpurun.ports.forge import Forge
 from gpurun.ports.store import Lease, Store, Tx

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpurun.domain.config import Job, ResourceKeys
 from gpurun.domain.errors import TooWide
 from gpurun.domain.narrow import Narrow
-from gpurun.domain.quantity import GpuNeed, gpu_need, written_size
+from gpurun.domain.quantity import GpuNeed, gpu_need
 
 
 def narrowed(job: Job, narrow: Narrow) -> Job:
@@ -34,7 +34,7 @@ def _within(job: Job, typed: str) -> GpuNeed:
     too_much = asked.vram_max_mib and max(most, least) > asked.vram_max_mib
     if count != asked.count or least < asked.vram_min_mib or too_much or (most and most < least):
         raise TooWide(
-            f"`gpu={typed}` is not within what the job asks for: `{_written(asked)}`.",
+            f"`gpu={typed}` is not within what the job asks for: `{asked}`.",
             hint="Ask for a part of that, or leave it out.",
         )
     return GpuNeed(count=count, vram_min_mib=least, vram_max_mib=most)
@@ -45,11 +45,3 @@ def _read(typed: str) -> GpuNeed:
         return gpu_need(typed)
     except ValueError as fault:  # of a row: the command was read before
         raise TooWide(f"`gpu={typed}`: {fault}.") from fault
-
-
-def _written(need: GpuNeed) -> str:
-    """In the grammar of the file."""
-    memory = written_size(need.vram_min_mib) if need.vram_min_mib else ""
-    if need.vram_max_mib:
-        memory += f"..{written_size(need.vram_max_mib)}"
-    return f"{memory}:{need.count}" if memory else str(need.count)
