@@ -24,12 +24,11 @@ def commands(text: str) -> list[str]:
 
 
 B128 = [
-    "x\r::error::y",
+    "x ##[group]y",
     "::set-output name=result::success",
     "::add-mask::e",
     "::stop-commands::x",
     "##[error]boom",
-    "x ##[group]y",
     "::endgroup::",
     "  ::error file=a::b",
     "\u00a0::warning::x",
@@ -43,6 +42,11 @@ def test_b128_a_line_is_shown_and_is_no_command(line):
     safe = no_workflow_commands(f"a\n{line}\nb")
     assert commands(safe) == []
     assert safe.replace("\u200b", "") == f"a\n{line}\nb"
+
+
+def test_a_carriage_return_hides_none():
+    assert commands("x\r::error::y") == ["::error::y"]
+    assert no_workflow_commands("x\r::error::y") == "x\r:\u200b:error::y"
 
 
 @pytest.mark.parametrize("text", ["std::vector<int> x", "a: b", "# [x]", "", ": :", "x\n:y"])
