@@ -215,6 +215,8 @@ CHANGES = {
     "another image": {".gpurun.yml": file(smoke=SMOKE | {"image": IMAGE.replace("a" * 64, "b" * 64)})},
     "paths": {".gpurun.yml": file(smoke=SMOKE | {"paths": ["nowhere/**"]})},
     "environment": {".gpurun.yml": file(smoke=SMOKE | {"env": {"SKIP": "1"}})},
+    "other resources": {".gpurun.yml": file(smoke=SMOKE | {"resources": {"memory": "1GB"}})},
+    "a secret": {".gpurun.yml": file(smoke=SMOKE | {"secrets": ["TOKEN"]})},
     "by defaults": {".gpurun.yml": file({"defaults": {"setup": "cp /bin/true smoke.py"}})},
     "moved to a folder": {
         ".gpurun.yml": json.dumps({"version": 1, "jobs": {"full": without(SMOKE, "required")}}),
