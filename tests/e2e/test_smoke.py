@@ -89,8 +89,10 @@ async def test_words_that_start_nothing(world: World):
     await world.expect_comment("`/gpurun smoke` is for people with write access")
     world.comment("> /gpurun smoke\n\nwhat does this do?")
     world.comment("/gpurun retry all")
-    await world.expect_comment("not in this version")
-    assert len(world.bot_comments()) == 5
+    await world.expect_comment("there is nothing to run again")
+    world.comment("/gpurun estimate smoke")
+    await world.expect_comment("`/gpurun estimate` is not in this version")
+    assert len(world.bot_comments()) == 6
     assert world.github.checks(world.repo) == []
     assert world.containers() == []
 
