@@ -407,8 +407,9 @@ async def test_what_github_does_to_a_dying_bot(world: World, deaths: Deaths):
 
     limit = {"retry-after": "60"}
     world.github.fail_next("GET", "/repos/{}/{}/issues/comments/{}", status=429, headers=limit, times=2)
-    world.github.fail_next("POST", "/repos/{}/{}/check-runs", status=403, headers=limit, times=2)
-    async with deaths.hurried(1):
+    long = {"retry-after": "300"}  # the comment's next edit comes due meanwhile
+    world.github.fail_next("POST", "/repos/{}/{}/check-runs", status=403, headers=long, times=2)
+    async with deaths.hurried(3):
         at_limits = both("intake.later", "publish.delay", "publish.release")
         await deaths.at(*at_limits, after=lambda: world.comment("/gpurun smoke"))
         world.github.troubles.clear()
