@@ -21,6 +21,7 @@ from rich.text import Text
 
 from ops.demo_model import DemoModel, demo_model, smoke_repository
 from ops.local_services import CACHE, Images, Missing, engine, shared_registry
+from tests.fakes.github import CheckRun
 from tests.world import World, open_world
 
 console = Console(highlight=False, soft_wrap=True)
@@ -84,13 +85,14 @@ async def _act(folder: Path, image: str, model: DemoModel, steps: Steps) -> bool
 
 
 async def _second_act(world: World, image: str, steps: Steps) -> bool:
-    """A fork: its code waits, runs once its commit is approved, and the next push ends that."""
+    """A fork that changes the check: it and the gate wait, go on once the commit is approved, and a push ends that."""
     world.repo.grant("dan", "maintain")
     mallory = world.github.user("mallory")
     world.alice.push(world.repo, {".gpurun.yml": _job(image, "echo what main runs")}, branch="main")
     files = {".gpurun.yml": _job(image, "echo what the fork runs; sleep 600")}
     world.pull = pull = mallory.open_pull_request(world.repo, branch="patch-1", files=files, fork=True)
     steps.tell(f"pull request {pull.number} of the fork {pull.head_repo and pull.head_repo.name} at {pull.head_sha}")
+    steps.tell(f"check {await _gate(world, 'action_required')}")
     world.comment("/gpurun smoke", by="mallory")
     steps.tell('@mallory, who may not write here, comments "/gpurun smoke"')
     steps.tell(f"answer: {_first_line(await world.expect_comment('is for people with write access'))}")
@@ -106,18 +108,32 @@ async def _second_act(world: World, image: str, steps: Steps) -> bool:
     world.comment(typed, by="dan")
     steps.tell(f'@dan, who maintains it, comments "{typed}"')
     await world.expect_container()
-    steps.tell("the job runs")
+    steps.tell(f"the job runs; check {await _gate(world, None)}")
     mallory.push(pull, {"more.txt": "1"})
     steps.tell(f"@mallory pushes {pull.head_sha}")
     steps.tell(f"check {await _title(world, 'cancelled')}")
     await world.expect_comment("Cancelled by a push")
+    steps.tell(f"check {await _gate(world, 'action_required')}")
     await world.expect_no_container()
     steps.tell("the container is gone")
     return True
 
 
 def _job(image: str, run: str) -> str:
-    return f'version: 1\njobs:\n  smoke:\n    image: "{image}"\n    run: {run}\n'
+    return f'version: 1\njobs:\n  smoke:\n    image: "{image}"\n    run: {run}\n    required: true\n'
+
+
+async def _gate(world: World, conclusion: str | None) -> str:
+    """Of the head."""
+    pull = world.pull
+    assert pull is not None
+
+    def newest() -> CheckRun | None:
+        found = world.github.checks(world.repo, sha=pull.head_sha, name="gpurun/gate")
+        return found[-1] if found and found[-1].conclusion == conclusion else None
+
+    check = await world.until(newest, "the gate")
+    return f"{check.name}: {check.conclusion or check.status}, {check.title}"
 
 
 async def _title(world: World, conclusion: str) -> str:

@@ -53,6 +53,8 @@ EXAMPLES = Package(
 REPO = "/repos/{owner}/{repo}"
 CALLED: dict[str, tuple[str, ...]] = {
     "/app": ("get",),
+    "/app/hook/deliveries": ("get",),
+    "/app/hook/deliveries/{delivery_id}": ("get",),
     "/app/installations/{installation_id}/access_tokens": ("post",),
     f"{REPO}/installation": ("get",),
     f"{REPO}/pulls/{{pull_number}}": ("get",),

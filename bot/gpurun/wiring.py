@@ -33,6 +33,7 @@ from gpurun.flow import failpoints
 from gpurun.flow.engine import AgentBundle, EngineServices, handlers, know_providers
 from gpurun.flow.facts import Links
 from gpurun.flow.forget_artifacts import forget_for_ever
+from gpurun.flow.gate import GateKeeper
 from gpurun.flow.intake import Intake
 from gpurun.flow.keep_builds import tidy_builds_for_ever
 from gpurun.flow.keep_cache import keep_cache_for_ever
@@ -290,7 +291,8 @@ async def open_house(
     hide = Hide(memory)
     budget = budget_of(settings.github_writes_per_hour)
     steps: dict[Kind, Handler] = {
-        Kind.INBOX: Intake(store=store, forge=forge, chance=chance, budget=budget),
+        Kind.INBOX: Intake(store=store, forge=forge, chance=chance, budget=budget, links=links),
+        Kind.GATE: GateKeeper(store=store, forge=forge, chance=chance, budget=budget),
         Kind.PUBLICATION: Publisher(store=store, forge=forge, links=links, hide=hide, learn=vault.learn, budget=budget),
         **handlers(services),
     }

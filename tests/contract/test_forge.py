@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
+from dataclasses import replace
 from datetime import timedelta
 
 import httpx
@@ -671,3 +673,99 @@ async def test_every_address_comes_from_the_setting(github, repo, pull, clock):
     assert seen
     assert all(url.startswith("github.test/api/v3/") for url in seen)
     assert source.url.startswith("http://github.test/acme/")
+
+
+# buttons
+
+
+async def test_a_check_is_read_again(github, forge, repo, pull):
+    made = await forge.create_check(repo.ref, CommitSha(pull.head_sha), a_check())
+
+    seen = await forge.read_check(repo.ref, made)
+
+    assert (seen.id, seen.name, seen.external_id, seen.head_sha) == (made, "gpurun / smoke", "run-1", pull.head_sha)
+    assert seen.ours
+
+
+async def test_a_check_of_another_app_says_so_and_one_that_is_not_there_is_refused_with_404(github, forge, repo, pull):
+    made = await forge.create_check(repo.ref, CommitSha(pull.head_sha), a_check())
+    github.checks(repo)[0].app_id = 7
+
+    assert not (await forge.read_check(repo.ref, made)).ours
+    with pytest.raises(ForgeRefused) as refused:
+        await forge.read_check(repo.ref, made + 1)
+    assert refused.value.status == 404
+
+
+@pytest.fixture
+def hook(github):
+    """Deliveries go to somebody who takes them."""
+
+    async def take(scope, receive, send):
+        await send({"type": "http.response.start", "status": 202, "headers": []})
+        await send({"type": "http.response.body"})
+
+    github.hook_url = "http://bot.test/github"
+    github.hook_transport = httpx.ASGITransport(app=take)
+
+
+def minutes_ago(clock, minutes):
+    return clock.now() - timedelta(minutes=minutes)
+
+
+async def test_what_github_has_sent_is_found_by_its_guid_and_nothing_else_is(github, forge, repo, pull, hook, clock):
+    github.user("alice").comment(pull, "hi")
+    opened, said = await github.deliver()
+
+    found = await forge.delivery(said.guid, since=minutes_ago(clock, 10))
+
+    assert found is not None
+    assert (found.event, found.at, found.again) == ("issue_comment", clock.now(), False)
+    assert json.loads(found.body) == json.loads(said.body)
+    assert await forge.delivery("00000000-0000-4000-8000-000000000001", since=minutes_ago(clock, 10)) is None
+    assert opened.guid != said.guid
+
+
+async def test_a_delivery_of_before_is_not_looked_for(github, forge, repo, pull, hook, clock):
+    *_, sent = await github.deliver()
+    clock.advance(minutes=20)
+
+    assert await forge.delivery(sent.guid, since=minutes_ago(clock, 10)) is None
+    assert await forge.delivery(sent.guid, since=minutes_ago(clock, 30)) is not None
+
+
+async def test_a_delivery_that_was_sent_again_is_told_as_one_unless_the_first_is_near(
+    github, forge, repo, pull, hook, clock
+):
+    *_, sent = await github.deliver()
+    first = clock.now()
+    clock.advance(minutes=20)
+    await github.redeliver(sent)
+
+    again = await forge.delivery(sent.guid, since=minutes_ago(clock, 10))
+    assert (again.at, again.again) == (clock.now(), True)
+    whole = await forge.delivery(sent.guid, since=minutes_ago(clock, 30))
+    assert (whole.at, whole.again) == (first, False)
+
+
+async def test_a_delivery_behind_a_page_of_others_is_found_and_the_looking_has_an_end(
+    github, forge, repo, pull, hook, clock
+):
+    *_, sent = await github.deliver()
+    (one,) = github.records
+    github.records += [replace(one, id=github.new_id(), hook=replace(one.hook, guid=f"g-{n}")) for n in range(250)]
+
+    assert (await forge.delivery(sent.guid, since=minutes_ago(clock, 10))).event == "pull_request"
+    pages = [request for request in github.requests if request.path == "/app/hook/deliveries"]
+    assert len(pages) == 3
+
+    github.records += [replace(one, id=github.new_id(), hook=replace(one.hook, guid="g")) for _ in range(2000)]
+    with pytest.raises(ForgeRefused, match="more since"):
+        await forge.delivery(sent.guid, since=minutes_ago(clock, 10))
+
+
+async def test_only_the_app_itself_reads_what_was_sent(github, repo, pull, hook, clock):
+    other = make_forge(github, clock, private_key=SecretStr(pem(app_key(1))))
+    with pytest.raises(ForgeRefused) as refused:
+        await other.delivery("g", since=clock.now())
+    assert refused.value.status == 401

@@ -330,15 +330,15 @@ async def test_what_the_bot_does_is_delivered_too(github, caller, receiver, repo
     assert json.loads(sent[1].body)["comment"]["user"]["type"] == "Bot"
 
 
-async def test_a_button_that_is_not_shown_cannot_be_clicked(github, caller, receiver, repo, pull):
+async def test_a_button_that_is_not_shown_cannot_be_pressed(github, caller, receiver, repo, pull):
     token = await caller.token(repo)
     base = {"name": "n", "head_sha": pull.head_sha, "actions": [BUTTON]}
     await caller.call("POST", "/repos/acme/train/check-runs", token, base)
     (check,) = github.checks(repo)
 
     with pytest.raises(AssertionError, match="no button"):
-        github.user("alice").click(check, "approve")
-    github.user("alice").click(check, "stop")
+        github.user("alice").press(check, "approve")
+    github.user("alice").press(check, "stop")
     await github.deliver()
     event = json.loads(receiver.arrived[-1][1])
     assert (event["action"], event["requested_action"]) == ("requested_action", {"identifier": "stop"})

@@ -36,6 +36,8 @@ GOOD = {
         "/app/installations/7/access_tokens",
         {"repository_ids": [1], "permissions": {"contents": "read"}},
     ),
+    "deliveries": ("GET", "/app/hook/deliveries?per_page=100&cursor=v1_2900000001", None),
+    "a delivery": ("GET", "/app/hook/deliveries/2900000001", None),
     "token of everything": ("POST", "/app/installations/7/access_tokens", None),
 }
 BAD = {
@@ -52,6 +54,7 @@ BAD = {
         "/repos/acme/train/issues/comments/29/reactions",
         {"content": "thumbsup"},
     ),
+    "a delivery by its GUID": ("GET", "/app/hook/deliveries/7b1e0000-0000-4000-8000-000000000001", None),
     "a page size that is no number": ("GET", f"{COMMENTS}?per_page=abc", None),
     "no body": ("POST", COMMENTS, None),
     "a body that is no object": ("POST", COMMENTS, ["hi"]),
@@ -109,7 +112,7 @@ def test_the_document_is_what_the_script_makes_of_it():
     assert github_contract.trimmed(document) == document
     assert github_contract.DOCUMENT == DOCUMENT
     assert {path.name: github_contract.digest(path) for path in (DOCUMENT, github_contract.WEBHOOKS)} == {
-        "openapi.json": "a6b466ee9db2a750acdff6d317b776c80eff919fd847cbf7238558d19a6c496f",
+        "openapi.json": "1fcf6f06d001b4604392dc76717bdea1c6f1b32a08de72c7f815eda907bdd391",
         "webhooks.json.xz": "d0ddc9c72eab40bee7b38992e7e38b4336f2fa2cedc499e3a5371f156c71f30f",
     }
 

@@ -107,6 +107,11 @@ STORIES: dict[str, tuple[str, ...]] = {
         *("intake.settle", "intake.distrust", "intake.poison", "intake.later", "intake.resume", "worker.failed"),
         *("publish.delay", "publish.release", "publish.forbidden", "publish.suspended"),
     ),
+    "a gate": both(
+        *("gate.changed_files", "gate.pull_request", "gate.base_files", "gate.head_files", "gate.commit"),
+        *("gate.later", "gate.unknown"),
+    ),
+    "button": both("press.check", "press.sent", "press.commit", "press.distrust"),
     "leases": both("worker.renew", "worker.leave"),
     "request": both("request.run", "request.cancel", "request.end"),
 }
@@ -402,8 +407,9 @@ async def test_what_github_does_to_a_dying_bot(world: World, deaths: Deaths):
 
     limit = {"retry-after": "60"}
     world.github.fail_next("GET", "/repos/{}/{}/issues/comments/{}", status=429, headers=limit, times=2)
-    world.github.fail_next("POST", "/repos/{}/{}/check-runs", status=403, headers=limit, times=2)
-    async with deaths.hurried(1):
+    long = {"retry-after": "300"}  # the comment's next edit comes due meanwhile
+    world.github.fail_next("POST", "/repos/{}/{}/check-runs", status=403, headers=long, times=2)
+    async with deaths.hurried(3):
         at_limits = both("intake.later", "publish.delay", "publish.release")
         await deaths.at(*at_limits, after=lambda: world.comment("/gpurun smoke"))
         world.github.troubles.clear()
@@ -427,6 +433,63 @@ async def test_what_github_does_to_a_dying_bot(world: World, deaths: Deaths):
     assert suspect["note"].startswith("forged_suspect")
     assert len(record.runs) == 1
     deaths.all_is_well(STORIES["github"])
+
+
+async def test_a_button_that_is_pressed(world: World, deaths: Deaths):
+    """It acts once, whenever the bot dies while it asks whether the press is true; one that is not acts never."""
+    world.jobs(smoke={"run": "echo went; exit 3"})
+    world.comment("/gpurun smoke")
+    check = await world.expect_check("gpurun / smoke", "failure")
+    await world.expect_comment("gpurun smoke: ❌ failed")
+    await world.bot.stop()
+
+    def forge() -> None:
+        world.github.user("bob").rerun(check)
+        hook = world.github.queued[-1]
+        hook.body = hook.body.replace(b'"sender": {"login": "bob"', b'"sender": {"login": "carol"')
+
+    await deaths.at(*both("press.distrust"), after=forge)
+    asked = both("press.check", "press.sent", "press.commit")
+    await deaths.at(*asked, after=lambda: world.github.user("erin").rerun(check))
+    await world.bot.start()
+    checks = lambda: [one.conclusion for one in world.github.checks(world.repo)]  # noqa: E731
+    await world.until(lambda: True if checks() == ["failure", "failure"] else None, "a second run, and no third")
+    await world.expect_comment("gpurun smoke: ❌ failed")
+    record = await assert_laws(world)
+    assert [(run["who"], run["why"]) for run in record.runs] == [("alice", "comment"), ("erin", "button")]
+    assert [row["note"][:14] for row in record.inbox if row["event"] == "check_run"] == ["forged_suspect", ""]
+    deaths.all_is_well(STORIES["button"])
+
+
+async def test_a_gate(world: World, deaths: Deaths):
+    """What must have passed is looked at again, and told once, whenever the bot dies over it."""
+    job = {"image": world.image, "run": "echo went", "required": True}
+    required = {".gpurun.yml": json.dumps({"version": 1, "jobs": {"smoke": job}})}
+    world.alice.push(world.repo, required, branch="main")
+    await world.bot.stop()
+    looked = ("GET", "/repos/{}/{}/pulls/{}/files")
+    asked = both("gate.changed_files", "gate.pull_request", "gate.base_files", "gate.head_files", "gate.commit")
+    await deaths.at(*asked, after=lambda: world.files({"app.py": "1"}))
+    world.github.fail_next(*looked, status=429, headers={"retry-after": "60"}, times=2)
+    async with deaths.hurried(2):
+        await deaths.at(*both("gate.later"), after=lambda: world.files({"app.py": "2"}))
+        world.github.troubles.clear()
+        await world.bot.start()
+        await world.expect_check("gpurun/gate", "action_required")
+    await world.bot.stop()
+    world.github.fail_next(*looked, status=403, times=2)
+    async with deaths.hurried(20):
+        await deaths.at(*both("gate.unknown"), after=lambda: world.files({"app.py": "3"}))
+        world.github.troubles.clear()
+        await world.bot.start()
+        title = "not started: smoke. Type /gpurun smoke"
+        told = lambda: [one.title for one in world.github.checks(world.repo, name="gpurun/gate")][-1:]  # noqa: E731
+        await world.until(lambda: True if told() == [title] else None, "the gate of the last commit")
+    world.comment("/gpurun smoke")
+    await world.expect_check("gpurun/gate", "success")
+    await world.expect_comment("✅ passed")
+    await assert_laws(world)
+    deaths.all_is_well(STORIES["a gate"])
 
 
 async def test_leases_that_are_renewed_and_given_back(world: World, deaths: Deaths, clock):

@@ -15,7 +15,7 @@ from tests.world import BotProcess, World, open_world
 from tests.world.deaths import Deaths
 from tests.world.laws import assert_laws
 from tests.world.nursery import Nursery
-from tests.world.rows import undone
+from tests.world.rows import select
 from tests.world.shifted import ShiftedClock, shift_postgres
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(240)]
@@ -70,8 +70,9 @@ async def holding(world: World) -> str:
     world.jobs(smoke={"run": HOLD})
     world.comment("/gpurun smoke")
     container = await world.expect_container()
-    await world.expect_comment("running")
-    await world.until(lambda: None if "publications" in undone(world.database) else True, "everything shown")
+    await world.expect_running()
+    unsent = "SELECT 1 FROM publication WHERE sent_at IS NULL OR state IN ('sending', 'reconciling')"
+    await world.until(lambda: not select(world.database, unsent) or None, "no write under way")
     return container
 
 

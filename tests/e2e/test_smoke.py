@@ -54,13 +54,14 @@ async def test_a_second_comment_joins_the_live_run(world: World):
     container = await world.expect_container()
     second = world.comment("/gpurun smoke", by="erin")
     await world.expect_reaction(second)
+    await world.expect_comment("smoke already runs like this for this commit")
     assert await world.expect_container() == container
     await let_go(world, container)
     await world.expect_check("gpurun / smoke", "success")
     body = await world.expect_comment("✅ passed")
     assert "also asked by `erin`" in body
     assert len(world.github.checks(world.repo)) == 1
-    assert len(world.bot_comments()) == 1
+    assert len(world.bot_comments()) == 2
 
 
 async def test_cancel_ends_the_container(world: World):
@@ -88,8 +89,10 @@ async def test_words_that_start_nothing(world: World):
     await world.expect_comment("`/gpurun smoke` is for people with write access")
     world.comment("> /gpurun smoke\n\nwhat does this do?")
     world.comment("/gpurun retry all")
-    await world.expect_comment("not in this version")
-    assert len(world.bot_comments()) == 5
+    await world.expect_comment("there is nothing to run again")
+    world.comment("/gpurun estimate smoke")
+    await world.expect_comment("`/gpurun estimate` is not in this version")
+    assert len(world.bot_comments()) == 6
     assert world.github.checks(world.repo) == []
     assert world.containers() == []
 

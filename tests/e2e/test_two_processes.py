@@ -113,7 +113,7 @@ async def test_a_process_that_dies_for_good_is_replaced(tmp_path, base_images, p
         world.jobs(smoke={"run": run})
         world.comment("/gpurun smoke")
         container = await world.expect_container()
-        await world.expect_comment("running")
+        await world.expect_running()
         twin = world.bot.twin()
         await twin.start()
         try:
@@ -236,7 +236,7 @@ async def test_thawed_with_an_old_list_it_finds_no_strays(pair: Pair):
     world.github.hook_url = f"{pair.twin.url}/github"
     world.comment("/gpurun smoke")
     container = await world.expect_container()
-    await world.expect_comment("running")
+    await world.expect_running()
     await pair.halted_at("observe.list.after", for_s=0)
     world.in_container(container, "touch", "/gpurun/work/go")
     await passes(world)

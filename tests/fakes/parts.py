@@ -19,6 +19,7 @@ from gpurun.domain.errors import (
 from gpurun.domain.forge import (
     ChangedFiles,
     Check,
+    CheckSeen,
     Comment,
     Extra,
     GitSource,
@@ -26,6 +27,7 @@ from gpurun.domain.forge import (
     PullRequest,
     RepoFile,
     RepoRef,
+    Sent,
 )
 from gpurun.domain.ids import BranchName, CommitSha, ImageRef, RepoName, Revision, TreeSha
 from gpurun.domain.image import RegistryLogin, SeenImage
@@ -354,7 +356,7 @@ class SourceOnlyForge:
         return content
 
     async def read_files(
-        self, repo: RepoRef, at: CommitSha, paths: Sequence[str], *, max_bytes: int
+        self, repo: RepoRef, at: CommitSha | BranchName, paths: Sequence[str], *, max_bytes: int
     ) -> tuple[RepoFile, ...]:
         raise Bug("the engine knows which file it reads")
 
@@ -381,6 +383,12 @@ class SourceOnlyForge:
 
     async def find_check(self, repo: RepoRef, sha: CommitSha, *, name: str, external_id: str) -> int | None:
         raise Bug("the engine does not look for checks")
+
+    async def read_check(self, repo: RepoRef, check_id: int) -> CheckSeen:
+        raise Bug("the engine does not read checks")
+
+    async def delivery(self, guid: str, *, since: datetime) -> Sent | None:
+        raise Bug("the engine does not ask for deliveries")
 
 
 @dataclass(frozen=True, kw_only=True)

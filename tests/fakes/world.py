@@ -62,6 +62,10 @@ class World:
     refuse_untrusted: frozenset[str] = frozenset()
     crashes: int = 0
     """Workers that died so far."""
+    targets: tuple[PublicationKind, ...] = (PublicationKind.CHECK,)
+    """Of each run."""
+    shown: list[Publication] = field(default_factory=list)
+    """One for each write to the forge."""
 
     def __post_init__(self) -> None:
         self.use(FakeCloud(self.clock))
@@ -90,7 +94,8 @@ class World:
             row = tx.publication(lease.id)
             assert row is not None
             sent = replace(row, state=PublicationState.IDLE, sent_rev=row.desired_rev, sent_at=tx.now(), due_at=None)
-            tx.save_publication(sent, lease)
+            if tx.save_publication(sent, lease):
+                self.shown.append(sent)
 
         await self.store.write(show)
 
@@ -123,32 +128,37 @@ class World:
     async def start(
         self, run_id: str = "01kdrun0000000000000000001", config_text: str | None = CONFIG, **more: Any
     ) -> str:
-        """Intake's part: the run row and its check."""
+        """Intake's part: the run row and its targets."""
         now = self.clock.now()
         try:
             await know_providers(self.services())
         except Crash:
             await know_providers(self.services())  # the next start
         run = a_run(id=run_id, created_at=now, state_since=now, due_at=now, config_text=config_text, **more)
-        check = Publication(
-            id=self.chance.ulid(),
-            kind=PublicationKind.CHECK,
-            repo=run.repo,
-            pr=1,
-            run_id=run_id,
-            text="",
-            comment_id=0,
-            nonce="n",
-            created_at=now,
-            due_at=now,
-        )
 
         def add(tx: Tx) -> None:
             tx.add_run(run)
-            tx.publish(check)
+            for kind in self.targets:
+                tx.publish(self._target(run, kind))
 
         await self.store.write(add)
         return run_id
+
+    def _target(self, run: Run, kind: PublicationKind) -> Publication:
+        about_run = kind is not PublicationKind.REACT
+        return Publication(
+            id=self.chance.ulid(),
+            kind=kind,
+            repo=run.repo,
+            pr=1,
+            run_id=run.id if about_run else "",
+            text="" if about_run else "eyes",
+            comment_id=0 if about_run else 1,
+            nonce="n",
+            created_at=run.created_at,
+            due_at=run.created_at,
+            final=not about_run,
+        )
 
     async def beat(self) -> None:
         """Everything that is due now, and every agent, until both rest."""

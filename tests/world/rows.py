@@ -11,9 +11,10 @@ QUESTIONS = {
     "runs": "SELECT count(*) FROM run WHERE state <> 'ended'",
     "attempts": "SELECT count(*) FROM attempt WHERE state NOT IN ('gone', 'void')",
     "publications": "SELECT count(*) FROM publication WHERE state <> 'dead' AND sent_rev < desired_rev",
+    "gates": "SELECT count(*) FROM gate WHERE state = 'open' AND look IS NULL",
     "strays": "SELECT count(*) FROM stray WHERE state <> 'gone'",
 }
-WORK = ("inbox", "run", "attempt", "publication", "provider_account", "stray")
+WORK = ("inbox", "run", "attempt", "publication", "provider_account", "stray", "gate")
 """Tables whose rows are leased."""
 
 Row = dict[str, Any]

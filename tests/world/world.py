@@ -21,7 +21,7 @@ from tests.fakes.hub import FakeHub
 from tests.world.bot import BotProcess
 from tests.world.engine_log import EngineLog
 from tests.world.nursery import Nursery
-from tests.world.rows import undone
+from tests.world.rows import select, undone
 
 WITHIN_S = 45.0
 """How long an answer may take on a busy machine."""
@@ -150,6 +150,11 @@ class World:
         begun, there = await self.until(look, "a container")
         assert len(there) == 1, there
         return str(begun[0]["Id"])
+
+    async def expect_running(self) -> None:
+        """The command of a job runs. The comment may say so minutes later."""
+        running = "SELECT 1 FROM attempt WHERE phase = 'running' AND state = 'live'"
+        await self.until(lambda: select(self.database, running) or None, "a job that runs")
 
     def made_containers(self) -> list[str]:
         """Names of all that were ever made for this bot, oldest first, as the engine told of it."""

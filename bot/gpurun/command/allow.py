@@ -12,7 +12,18 @@ from gpurun.domain.right import Right, Role
 LEAST_ROLE = {Right.RUN: Role.WRITE, Right.APPROVE: Role.MAINTAIN, Right.ADMIN: Role.ADMIN}
 """Where `permissions` does not say otherwise."""
 
-_NEEDS = {Who.RUN: Right.RUN, Who.OWN_RUN: Right.RUN, Who.APPROVE: Right.APPROVE}
+_NEEDS = {
+    Who.RUN: Right.RUN,
+    Who.OWN_RUN: Right.RUN,
+    Who.APPROVED_RUN: Right.RUN,
+    Who.APPROVE: Right.APPROVE,
+    Who.ADMIN: Right.ADMIN,
+}
+_ALSO = {
+    Who.OWN_RUN: "whoever started the run",
+    Who.APPROVED_RUN: "the author of a pull request whose head was approved",
+}
+"""Who may without the right."""
 
 
 def rights_of(login: str, permission: Permission, keys: PermissionKeys) -> frozenset[Right]:
@@ -34,10 +45,11 @@ def least_roles(keys: PermissionKeys) -> dict[Right, Role]:
 def may(command: Command, rights: frozenset[Right], keys: PermissionKeys, *, own_run: bool) -> NotAllowed | None:
     """None when who has these rights may, else what to tell them.
 
-    `own_run`: every run that the command touches was started by this person.
+    `own_run`: every run that the command touches was started by this person, or, to try again, the commit is theirs and
+    approved.
     """
     entry = entry_of(command)
-    if entry.who is Who.ANYONE or (entry.who is Who.OWN_RUN and own_run):
+    if entry.who is Who.ANYONE or (entry.who in _ALSO and own_run):
         return None
     needed = _NEEDS[entry.who]
     if needed in rights:
@@ -57,7 +69,7 @@ def who_may(who: Who, keys: PermissionKeys) -> str:
     people = f"people with {'write access' if role is Role.WRITE else f'the role {role}'}"
     if any(needed in right.includes for right in keys.users.values()):
         people += ", and those whom `permissions` names"
-    return f"{people}, and whoever started the run" if who is Who.OWN_RUN else people
+    return f"{people}, and {_ALSO[who]}" if who in _ALSO else people
 
 
 def _has(permission: Permission, least: Role) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from gpurun.command.grammar import BY_WORD, PATH, PLANNED, SHA, USAGE, Argument, Entry, render
+from gpurun.command.arguments import PATH, REASON, SHA, USAGE, split_reason
+from gpurun.command.grammar import BY_WORD, PLANNED, Argument, Entry, Given, render
 from gpurun.command.lines import INVISIBLE, Line, command_lines
-from gpurun.domain.command import Command, Help, RunJob
+from gpurun.domain.command import Command, Help
 from gpurun.domain.command_words import ARGUMENTS_PLANNED
 from gpurun.domain.errors import CommandError
 from gpurun.domain.folder import ENDS_A_SENTENCE, typed_folder
@@ -67,16 +68,25 @@ def _parse_line(line: Line, prefix: str) -> Parsed:  # noqa: PLR0911 - guards
             f"A line with `{prefix}` holds invisible characters that change the direction of text.",
             hint="Type it anew instead of pasting it.",
         )
-    every = _words(line.rest)
+    fault, reason = "", None
+    text = _ZERO_WIDTH.sub("", line.rest.lstrip(INVISIBLE))
+    try:
+        text, reason = split_reason(text)
+    except ValueError as error:
+        fault = str(error)
+    every = _words(text)
     pairs = [word for word in every if _PAIR.match(word)]
     words = [word for word in every if not _PAIR.match(word)]
-    if not every:
+    if not every and reason is None:
         return Help()
-    entry = BY_WORD.get(words[0].lower()) if words else None
-    given = _arguments(pairs, (PATH,) if entry is None else entry.keys)
+    entry, behind = _entry(words)
+    known = (entry or BY_WORD["run"]).keys
+    if fault and REASON in known:
+        return _told(f"`{prefix} {words[0]}`: {fault}")
+    given = _arguments(pairs, reason, known)
     if not words:
         return given if isinstance(given, CommandError) else _no_job(prefix)
-    parsed = _parse_words(words[0], words[1:], {} if isinstance(given, CommandError) else given, prefix)
+    parsed = _parse_words(words, entry, behind, {} if isinstance(given, CommandError) else given, prefix)
     if isinstance(parsed, Help):
         return parsed
     if isinstance(given, CommandError) and (entry is not None or not isinstance(parsed, CommandError)):
@@ -84,13 +94,22 @@ def _parse_line(line: Line, prefix: str) -> Parsed:  # noqa: PLR0911 - guards
     return parsed
 
 
-Given = Mapping[str, str]
-"""Arguments by key. Each is one that the command has, and stands there once."""
+def _entry(words: list[str]) -> tuple[Entry | None, list[str]]:
+    """The command that the words begin with, and the words behind it; two of them may be one."""
+    for length in (2, 1):
+        entry = BY_WORD.get(" ".join(words[:length]).lower())
+        if entry is not None and len(words) >= length:
+            return entry, words[length:]
+    return None, words
 
 
-def _arguments(pairs: list[str], known: tuple[str, ...]) -> Given | CommandError:
+def _arguments(pairs: list[str], reason: str | None, known: tuple[str, ...]) -> Given | CommandError:
     """Every `key=value` may stand anywhere in the line. A folder is as `domain.folder` writes it."""
     given: dict[str, str] = {}
+    if reason is not None and REASON not in known:
+        return _unknown_argument(REASON, known)
+    if reason is not None:
+        given[REASON] = reason
     for pair in pairs:
         key, _, value = pair.partition("=")
         key = key.lower()
@@ -122,7 +141,7 @@ def _unknown_argument(key: str, known: tuple[str, ...]) -> CommandError:
         return CommandError(f"There is no argument {_shown(key + '=…')}. Did you mean `{close[0]}=…`?")
     if not known:
         return CommandError(f"This command has no arguments such as {_shown(key + '=…')}.")
-    listed = " and ".join(f"`{USAGE[one].strip('[]')}`" for one in known)
+    listed = " and ".join(filter(None, (", ".join(f"`{USAGE[one]}`" for one in known[:-1]), f"`{USAGE[known[-1]]}`")))
     if key in USAGE:
         return CommandError(f"{_shown(key + '=…')} is no argument of this command.", hint=f"It knows {listed}.")
     return CommandError(
@@ -131,25 +150,24 @@ def _unknown_argument(key: str, known: tuple[str, ...]) -> CommandError:
     )
 
 
-def _parse_words(word: str, rest: list[str], given: Given, prefix: str) -> Parsed:
-    entry = BY_WORD.get(word.lower())
+def _parse_words(words: list[str], entry: Entry | None, behind: list[str], given: Given, prefix: str) -> Parsed:
+    word, *rest = words
     if entry is not None:
-        return _with_argument(entry, rest, given, prefix)
+        return _with_argument(entry, behind, given, prefix)
     if word.lower() in PLANNED:
         return CommandError(f"`{prefix} {word.lower()}` is not in this version.", hint=_try_help(prefix))
     meant = suggest(word, ()) if rest else None
     if meant is not None:
         return CommandError(f"{_shown(word)} is no command. Did you mean `{prefix} {meant}`?", hint=_try_help(prefix))
-    return _bad_job(word, prefix) or _unexpected(rest, prefix) or RunJob(word, given.get(PATH, ""))
+    return _bad_job(word, prefix) or _unexpected(rest, prefix) or _made(BY_WORD["run"], word, given, prefix)
 
 
 def _words(rest: str) -> list[str]:
-    """Split at spaces of every kind. A zero-width character right behind the prefix separates, elsewhere it is none.
+    """Split at spaces of every kind.
 
     Punctuation that ends the line ends the sentence: no job name and no folder ends with it.
     """
-    text = _ZERO_WIDTH.sub("", rest.lstrip(INVISIBLE)).strip()
-    return text.rstrip(ENDS_A_SENTENCE).split()
+    return rest.strip().rstrip(ENDS_A_SENTENCE).split()
 
 
 def _with_argument(entry: Entry, rest: list[str], given: Given, prefix: str) -> Parsed:
@@ -160,11 +178,7 @@ def _with_argument(entry: Entry, rest: list[str], given: Given, prefix: str) -> 
             return CommandError(f"Write `{SHA}=` before the commit.")
         return _unexpected(rest, prefix) or _made(entry, None, given, prefix)
     if not rest:
-        return (
-            _made(entry, None, given, prefix)
-            if entry.argument is Argument.OPTIONAL_JOB
-            else _no_job(prefix, entry.word)
-        )
+        return _no_job(prefix, entry.word) if entry.argument is Argument.JOB else _made(entry, None, given, prefix)
     job, *more = rest
     return _bad_job(job, prefix) or _unexpected(more, prefix) or _made(entry, job, given, prefix)
 
@@ -173,8 +187,14 @@ def _made(entry: Entry, job: str | None, given: Given, prefix: str) -> Parsed:
     try:
         return entry.make(job, given)
     except ValueError as fault:
-        why, _, hint = str(fault).partition(". ")
-        return CommandError(f"`{prefix} {entry.word}`: {why}.", hint=f"{hint}." if hint else "")
+        typed = f"{job}" if entry.word == "run" else entry.word
+        return _told(f"`{prefix} {typed}`: {fault}")
+
+
+def _told(fault: str) -> CommandError:
+    """A sentence, and often a second one that says what to write instead."""
+    why, _, hint = fault.partition(". ")
+    return CommandError(f"{why}.", hint=f"{hint}." if hint else "")
 
 
 def _no_job(prefix: str, word: str = "run") -> CommandError:
@@ -212,7 +232,7 @@ def _unexpected(words: list[str], prefix: str) -> CommandError | None:
         )
     key, is_argument, _ = word.partition("=")
     if is_argument:
-        return _unknown_argument(key, (PATH,))
+        return _unknown_argument(key, BY_WORD["run"].keys)
     if word.startswith("-"):
         return CommandError(f"Options such as {_shown(word)} are not in this version.")
     return CommandError(f"{_shown(word)} is not understood here.", hint="Write other text on another line.")

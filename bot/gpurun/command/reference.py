@@ -6,6 +6,44 @@ from gpurun.command.grammar import PLANNED, TABLE, WHO_TEXT
 from gpurun.command.parse import MAX_COMMANDS
 from gpurun.domain.command_words import ARGUMENTS_PLANNED
 
+_MORE = """\
+## Arguments of a run
+
+- `gpu=<size>`: as under `resources: {gpu: …}`, and within it: `gpu=40GB` of a job that asks for `24GB..80GB`.
+  It goes into the plan.
+- `provider=<id>`: one of those that the job and the policy allow.
+- `sha=<commit>`: the first 7 to 40 digits. When that is not the head as the command is read, nothing starts.
+- `max-cost=<usd>`: dearer offers are left out, by what they cost at the worst. When all are dearer, the run
+  is refused, and its check says `action_required` with the price.
+- `repeat=<2..5>`: so many runs, each with its own check (`gpurun / smoke (2 of 3)`) and comment.
+
+Who asks for the same job, commit and arguments while such a run is live joins it, and gets a link to it.
+Arguments narrow what the file and the policy allow. What would widen it is refused, and nothing starts.
+
+## `retry`
+
+The newest run of each job at the head that failed, timed out or was lost, with its folder and arguments; of a
+`repeat` all of its runs. `retry all` takes those too that passed, were refused or cancelled. The author of a
+pull request may write it without write access while an approval of exactly the head is in force.
+
+## `list`, `status` and `logs`
+
+Anyone may ask. `status` says of each live run where it is, since when, what it has cost, and why it waits:
+which limit holds it, how many runs are before it, and when it gives up. `logs` shows the last 50 lines of the
+newest run, of the newest run of a job, or of the run with that id; one log a comment. All of it is as it was
+when the command was read.
+
+## `pause`, `resume` and `stop-all`
+
+For the whole repository ([how and when](../guides/stop.md)). `reason=` stands in quotation marks, straight or
+curly; without them it is the rest of the line. At most 300 characters, and everybody can read them.
+
+## `override`
+
+The job counts as passed at the head, until the next push; its own check stays as it is. `override cancel`
+takes it back.
+"""
+
 
 def commands_page() -> str:
     """Text of `docs/reference/commands.md`."""
@@ -36,6 +74,7 @@ def commands_page() -> str:
             "its `.gpurun.yml` counts. Without it the file at the top counts; when that one has no such job, the",
             "folders that the pull request touches are looked through ([monorepos](../guides/monorepo.md)).",
             "`cancel <job>` stops the run of the top; where none goes on, that of the only folder in which it runs.",
+            "`cancel <run id>` stops that run alone.",
             "",
             "## Which lines count",
             "",
@@ -49,7 +88,8 @@ def commands_page() -> str:
             "",
             "## On which pull requests",
             "",
-            "Open ones, drafts too. On a closed or merged one nothing starts, and `cancel` still works.",
+            "Open ones, drafts too. A close or merge cancels everything of the pull request; on a closed one nothing",
+            "starts.",
             "The commit is the newest when the command is read: a later push, a force-push or a deleted",
             "branch changes nothing of the run, unless its code had to be approved.",
             "",
@@ -61,6 +101,26 @@ def commands_page() -> str:
             "",
             "Code of a fork, or of an author who may not push, waits until somebody approves its commit",
             "([trust](../concepts/trust.md)). Bots' comments never count.",
+            "",
+            "## Buttons of checks",
+            "",
+            "A check has up to three buttons, and GitHub puts its own **Re-run** beside them. Each does what a command",
+            "does, for the same people, and what it starts, stops or allows says who pressed it.",
+            "",
+            "| Button | What it does |",
+            "|---|---|",
+            "| Run, on a required job that nobody has started | `/gpurun <job>` |",
+            "| Re-run, on a job | the same job again, at the head of the pull request |",
+            "| Cancel | stops that run, and no other |",
+            "| Approve, with a price | allows the commit that the check stands on, up to that price |",
+            "| Re-run, on `gpurun/gate` | looks again at what is required, and starts nothing |",
+            "| Re-run all checks | every job whose newest run there failed, timed out, was lost or cancelled |",
+            "",
+            "Run and Re-run start nothing when the check's commit is not the head of an open pull request any more; a",
+            "reply says so. Presses by one person of one button count once a second. Presses by bots never count.",
+            "Somebody who may not is told so in a reply.",
+            "",
+            *_MORE.splitlines(),
             "",
             "## `approve` and `revoke`",
             "",

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-WORDS_NOW = ("run", "cancel", "approve", "revoke", "help")
+WORDS_NOW = (
+    "run",
+    "cancel",
+    "retry",
+    "list",
+    "status",
+    "logs",
+    "approve",
+    "revoke",
+    "override",
+    "pause",
+    "resume",
+    "stop-all",
+    "help",
+)
 """Words that this version acts on. `command.grammar` gives them their arguments, rights and help."""
 
 WORDS_PLANNED = (
-    "list",
     "estimate",
-    "retry",
-    "status",
-    "logs",
     "diff",
     "repro",
     "baseline",
-    "override",
     "keep",
     "budget",
-    "pause",
-    "resume",
 )
 """Words that are answered with "not in this version"."""
 
-ARGUMENTS_PLANNED = ("gpu", "provider", "spot", "repeat", "reason")
+ARGUMENTS_PLANNED = ("spot",)
 """Keys of `key=value` that are answered with "not in this version"."""
 
 RESERVED_WORDS = frozenset(WORDS_NOW + WORDS_PLANNED)

@@ -15,6 +15,7 @@ from gpurun.domain.config_values import (
     ATTEMPTS,
     BOT_LOGIN,
     BUILD_ARG,
+    CHANGED_PATH,
     CHECKOUT_PATH,
     CPUS,
     DURATION,
@@ -70,8 +71,8 @@ PLANNED_KEYS: Mapping[str, frozenset[str]] = {
     "file": frozenset({"budgets", "notifications"}),
     "job": frozenset(
         {
-            *("paths", "skip_if_only_changed", "checkpoint", "matrix", "assert"),
-            *("required", "concurrency", "merge_queue"),
+            *("skip_if_only_changed", "checkpoint", "matrix", "assert"),
+            *("concurrency", "merge_queue"),
         }
     ),
     "trigger": frozenset({"pull_request", "push", "schedule"}),
@@ -274,6 +275,15 @@ class JobKeys(Part, place="job"):
     """What lies in the work folder."""
     artifacts: tuple[str, ...] = key(Many(ARTIFACT, at_most=MAX_ARTIFACTS), default=(), examples=['["out/**"]'])
     """Files to keep: patterns under the work folder. Only regular files; symbolic links are not followed."""
+    required: bool | None = key(FLAG, default=None, examples=["true", "false"])
+    """`true`: the check `gpurun/gate` is not green before this job has passed at the head of the pull request. What the
+    base branch says counts: a pull request may add required jobs, and takes none away. Without it: `false`."""
+    paths: tuple[str, ...] = key(
+        Many(CHANGED_PATH, at_least=1, at_most=MAX_PATTERNS), default=(), examples=['["src/**", pyproject.toml]']
+    )
+    """`required` holds only for pull requests that change one of these: paths or patterns, relative to the folder of
+    this file; a folder means all below it. That of the base branch counts. Without it: every pull request, in a
+    sub-folder every one that changes something there."""
 
     def odd(self) -> tuple[str, str] | None:
         for name in self.secrets:
@@ -445,6 +455,11 @@ class Job(JobKeys):
     def by_comment(self) -> bool:
         """Whether `/gpurun <job>` starts it."""
         return self.trigger.comment is not False
+
+    @property
+    def is_required(self) -> bool:
+        """Whether the gate waits for it."""
+        return self.required is True
 
     @property
     def needs_lock(self) -> bool:

@@ -147,6 +147,16 @@ def _setup_input(text: str) -> str:
     return text
 
 
+def _changed_path(text: str) -> str:
+    if len(text) > MAX_GLOB_CHARS:
+        raise ValueError(f"a path or pattern here has at most {MAX_GLOB_CHARS} characters, this one {len(text)}")
+    if not text.strip() or text.startswith(("/", "~", "!")) or ".." in text.split("/") or "\\" in text:
+        raise ValueError(
+            f"{quoted(text)} is no path under the folder of this file. Write one such as src/**, without '..' and '!'"
+        )
+    return text
+
+
 def _workdir(text: str) -> str:
     parts = text.split("/")
     if text.startswith(("/", "~")) or "\\" in text or any(part in ("", "..") for part in parts):
@@ -311,6 +321,7 @@ ENV_NAME = Value(_env_name, {**_NO_RESERVED_ENV, "pattern": f"^{_ENV_NAME}$", "t
 ENV_VALUE = Value(_env_value, _any_text())
 ARTIFACT = Value(_artifact, _any_text(pattern=r"^(?![/~])[^\\]+$"))
 SETUP_INPUT = Value(_setup_input, _any_text(maxLength=MAX_GLOB_CHARS, pattern=r"^(?![/~])[^\\]+$"))
+CHANGED_PATH = Value(_changed_path, _any_text(maxLength=MAX_GLOB_CHARS, pattern=r"^(?![/~!])[^\\]+$"))
 DURATION = Value(duration_s, {"pattern": _A_DURATION, "type": "string"})
 GPU = Value(gpu_need, _number_or_text("integer", _A_GPU, maximum=99, minimum=0))
 CPUS = Value(least_cpus, _number_or_text("number", r"^[0-9]{1,4}(\.[0-9]{1,2})?(\.\.)?$", exclusiveMinimum=0))

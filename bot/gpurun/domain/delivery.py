@@ -27,7 +27,8 @@ class Delivery:
     repo: str
     """`owner/name`, empty for events without a repository."""
     number: int
-    """Issue or pull request, 0 for none."""
+    """Issue or pull request, 0 for none. Of a button: minus the id of its check, so that presses of one check are in
+    order, and hold up nobody else."""
     body: bytes = field(repr=False)
     received_at: datetime
 

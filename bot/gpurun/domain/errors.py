@@ -85,6 +85,10 @@ class NotAllowed(UserError):
     """The person has no right to this; says who has."""
 
 
+class TooWide(UserError):
+    """What was asked of one run is more than its file allows."""
+
+
 class NotByPolicy(UserError):
     """The `policy` of the default branch does not allow what the job asks for."""
 

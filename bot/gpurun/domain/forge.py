@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Literal
@@ -102,6 +102,31 @@ class GitSource:
     is_proved: bool = False
     """The forge has just said that this run may have what is there, so that what was fetched before may be given to it.
     Else only the place itself can say so, when it is asked with `authorization`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckSeen:
+    """A check run as the API gave it just now."""
+
+    id: int
+    name: str
+    external_id: str
+    """What its maker wrote into it; empty for nothing."""
+    head_sha: CommitSha
+    ours: bool
+    """Our App made it. Another one may write what it likes into `external_id`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """A webhook delivery as the forge itself keeps it."""
+
+    event: str
+    body: bytes = field(repr=False)
+    at: datetime
+    """When it was sent."""
+    again: bool
+    """Somebody had it sent once more: what it tells of happened before."""
 
 
 class CheckStatus(StrEnum):

@@ -9,6 +9,7 @@ from enum import StrEnum
 from gpurun.domain.changed import Changed
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.ids import CommitSha, JobName
+from gpurun.domain.run import Fault
 
 
 class GateState(StrEnum):
@@ -34,6 +35,8 @@ class Needed:
     """The pull request removes the job."""
     changed: tuple[Changed, ...] = ()
     """What the pull request changes of it: an approver has to see that."""
+    fault: str = ""
+    """Why its copy in the pull request cannot be read, in a sentence: nobody can say then what would be confirmed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,12 @@ class GateLook:
     needed: tuple[Needed, ...] = ()
     fault: str = ""
     """Why nobody can know what is required, in a sentence; empty when it is known."""
+    unsure: str = ""
+    """Why not everything that is required may have been seen, in a sentence. Who approves the commit accepts that."""
+    base_ref: str = ""
+    """The branch that was looked at."""
+    faults: tuple[Fault, ...] = ()
+    """Of the pull request's own files, where the base branch requires a job of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

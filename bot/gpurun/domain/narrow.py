@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,3 +19,13 @@ class Narrow:
     of: int = 1
     batch: str = ""
     """The same for all runs of one `repeat`; empty without one."""
+
+
+def asked_alike(one: Narrow, other: Narrow) -> bool:
+    """The same arguments, whichever of a `repeat` they are."""
+    return replace(one, number=1, batch="") == replace(other, number=1, batch="")
+
+
+def numbered(name: str, narrow: Narrow) -> str:
+    """How people tell the runs of one `repeat` apart: `smoke (2 of 3)`."""
+    return f"{name} ({narrow.number} of {narrow.of})" if narrow.of > 1 else name

@@ -64,16 +64,21 @@ LOOK_AGAIN = timedelta(minutes=15)
 class Urgency(StrEnum):
     """Who goes first. What gives way is never lost: its row shows the newest truth when its turn comes."""
 
-    FINAL = "final"
-    """A verdict, or an answer to a person: always gets a slot, in turn."""
+    VERDICT = "verdict"
+    """Always gets a slot, in turn."""
+    ANSWER = "answer"
+    """What somebody who may do something here waits for."""
     ACK = "ack"
-    """A first sign of life: gives way when a tenth is left."""
-    PROGRESS = "progress"
-    """An edit that a later one replaces: gives way below 40 %."""
+    """A first sign of life."""
+    OTHER = "other"
+    """An edit that a later one replaces, or a word to somebody without rights."""
 
 
-KEEP = {Urgency.FINAL: 0.0, Urgency.ACK: 0.1, Urgency.PROGRESS: 0.4}
-"""The part of the burst that must be left for those who are more urgent."""
+FOR_VERDICTS = 0.6
+"""The part of each bucket that nobody else touches. So a verdict is never later than it would be if verdicts were alone
+and had a bucket of that size, filled as fast as this one: docs/decisions/0037-what-is-kept-for-verdicts.md."""
+KEEP = {Urgency.VERDICT: 0.0, Urgency.ANSWER: FOR_VERDICTS, Urgency.ACK: 0.65, Urgency.OTHER: 0.8}
+"""The part that must be left for those who are more urgent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,9 +114,9 @@ def turn(
         budget.hour.free_at(pace.hour_until, now, keep=KEEP[urgency]),
         budget.minute.free_at(pace.minute_until, now, keep=KEEP[urgency]),
     )
-    if free > now and urgency is Urgency.ACK:
+    if free > now and urgency in (Urgency.ANSWER, Urgency.ACK):
         return Turn(pace=pace, at=min(free, now + LOOK_AGAIN), slot=None)  # not behind the many edits that wait
-    if free > now and urgency is Urgency.PROGRESS:
+    if free > now and urgency is Urgency.OTHER:
         again = min(max(free, pace.yielding_until or free), now + LOOK_AGAIN)
         waiting = replace(pace, yielding_until=again + budget.hour.every)
         return Turn(pace=waiting, at=again, slot=None)

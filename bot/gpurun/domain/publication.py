@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from gpurun.domain.forge import RepoRef
@@ -45,7 +45,7 @@ class Publication:
     pr: int
     """0 for a check without a pull request."""
     run_id: str
-    """Empty for replies and reactions."""
+    """Empty for reactions, and for replies but one with the log of a run."""
     text: str
     """reply: its body; react: the reaction's content; need: the job, as `smoke` or `smoke (sub)`; else empty."""
     comment_id: int
@@ -58,6 +58,7 @@ class Publication:
     desired_rev: int = 1
     sent_rev: int = 0
     final: bool = False
+    """The last word: of a run that ended; of a reply or reaction, unless it is for somebody without rights."""
     remote_id: int | None = None
     sent_at: datetime | None = None
     slot_at: datetime | None = None
@@ -66,3 +67,23 @@ class Publication:
     last_error: str = ""
     gate_id: str = ""
     """gate and need: what it is about; else empty."""
+
+
+SOON = timedelta(seconds=15)
+"""After the first text of a comment: what was only a promise then is something by now."""
+FIRST_EDIT = {PublicationKind.COMMENT: timedelta(minutes=3), PublicationKind.CHECK: timedelta(minutes=10)}
+EDITED_AT_MOST = timedelta(hours=1)
+
+
+def next_edit(row: Publication, run_created_at: datetime) -> datetime:
+    """When a run's target that was sent may next show mere progress: the older the run, the rarer.
+
+    So a run of three minutes has one such edit, of ten minutes three, of a day some fifty. What needs a person and what
+    is final waits for nothing (docs/decisions/0037-what-is-kept-for-verdicts.md).
+    """
+    if row.sent_at is None:
+        return row.created_at
+    age = row.sent_at - run_created_at
+    if row.kind is PublicationKind.COMMENT and age < SOON:
+        return row.sent_at + SOON
+    return row.sent_at + min(max(2 * age, FIRST_EDIT.get(row.kind, EDITED_AT_MOST)), EDITED_AT_MOST)

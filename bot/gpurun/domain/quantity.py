@@ -24,6 +24,13 @@ class GpuNeed:
     vram_min_mib: int = 0
     vram_max_mib: int = 0
 
+    def __str__(self) -> str:
+        """In the grammar of the file: `24GB..80GB:2`."""
+        memory = written_size(self.vram_min_mib) if self.vram_min_mib else ""
+        if self.vram_max_mib:
+            memory += f"..{written_size(self.vram_max_mib)}"
+        return f"{memory}:{self.count}" if memory else str(self.count)
+
 
 def quoted(text: str) -> str:
     """What a person wrote, in quotes, short and printable, for an error message."""

@@ -217,7 +217,7 @@ class Run:
     """Decided when it was asked for, from what the forge said then."""
     who: str
     why: str
-    """`comment`, `cli`."""
+    """`comment`, `button`, `cli`."""
     comment_id: int | None = None
     created_at: datetime
     read_key: str = field(repr=False)
@@ -266,6 +266,12 @@ class Run:
     cancel_by: str = ""
     superseded_by: str = ""
     paused: bool = False
+    """Its repository is paused."""
+
+    @property
+    def is_held(self) -> bool:
+        """It waits for the end of a pause. What has an instance goes on, and what waits for an approval still does."""
+        return self.paused and self.state in (RunState.PLANNING, RunState.QUEUED)
 
 
 def source_commit(run: Run) -> CommitSha:

@@ -60,7 +60,8 @@ def head_of(repo: RepoRef, pull_request: PullRequest) -> Turn:
 
 
 def take(tx: Tx, turn: Turn) -> None:
-    """Ends the approval that does not hold any more, and the runs that stood on it or can never get one.
+    """Ends the approval that does not hold any more, and the runs that stood on it or can never get one. A close ends
+    every run of the pull request.
 
     A delivery may come late, or again: what happened before somebody asked is no reason to end what they were given.
     """
@@ -68,7 +69,8 @@ def take(tx: Tx, turn: Turn) -> None:
     if approval is not None and _ends(turn, approval):
         end(tx, approval, turn.end, by=turn.head if turn.end is ApprovalEnd.PUSHED else turn.actor, actor=turn.actor)
     for run in tx.live_runs(turn.repo, turn.pr):
-        if run.untrusted is not None and _is_over(turn, run):
+        # what the repository answers for goes on after a push, and nobody needs it after a close
+        if (run.untrusted is not None or turn.end is ApprovalEnd.CLOSED) and _is_over(turn, run):
             _cancel(tx, run, _words(turn.end, turn.head), turn.actor)
 
 
@@ -76,6 +78,7 @@ def end(tx: Tx, approval: Approval, why: ApprovalEnd, *, by: str, actor: str) ->
     """With everything that runs under it."""
     if not tx.end_approval(approval.id, why, by):
         return
+    tx.raise_gate(approval.repo, approval.pr)
     data = {"approval": approval.id, "sha": approval.sha, "why": why.value, "by": by}
     subject = f"repo:{approval.repo.name}#{approval.pr}"
     tx.audit(AuditEntry(at=tx.now(), actor=actor, kind="approval_ended", subject=subject, data=data))

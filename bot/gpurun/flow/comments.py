@@ -21,11 +21,17 @@ years ago, on which nobody acted, for the commit of today."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A comment with at least one command line, as the webhook told it."""
+    """What somebody wants of a pull request: a comment with at least one command line, or the press of a button."""
 
-    event: CommentCreated
     repo: RepoRef
+    pr: int
     parsed: tuple[Command | CommandError, ...]
+    comment_id: int = 0
+    """0 for a button."""
+    author: str = ""
+    """Of the comment, as the webhook told it; empty when the account was deleted."""
+    body: str = ""
+    """Of the comment, as the webhook told it."""
     unpaid: int = 0
     """Reads that were not booked before."""
 
@@ -51,7 +57,7 @@ def understand(delivery: Delivery) -> Asked | NotForUs:
     parsed = parse(event.comment.body or "")
     if not parsed:
         return NotForUs("no command")
-    return Asked(event=event, repo=repo_of(event, event.installation.id), parsed=parsed)
+    return _asked(event, event.installation.id, parsed)
 
 
 def addressed(delivery: Delivery) -> Asked | None:
@@ -59,12 +65,19 @@ def addressed(delivery: Delivery) -> Asked | None:
     event = comment_created(delivery.body) if delivery.event == "issue_comment" else None
     if event is None or event.installation is None or event.by_bot or PREFIX not in (event.comment.body or ""):
         return None
-    return Asked(event=event, repo=repo_of(event, event.installation.id), parsed=())
+    return _asked(event, event.installation.id, ())
 
 
-def repo_of(event: CommentCreated, installation_id: int) -> RepoRef:
-    """Where it was written."""
-    return RepoRef(installation_id=installation_id, name=RepoName(event.repository.full_name), id=event.repository.id)
+def _asked(event: CommentCreated, installation_id: int, parsed: tuple[Command | CommandError, ...]) -> Asked:
+    repo = event.repository
+    return Asked(
+        repo=RepoRef(installation_id=installation_id, name=RepoName(repo.full_name), id=repo.id),
+        pr=event.issue.number,
+        parsed=parsed,
+        comment_id=event.comment.id,
+        author=event.author,
+        body=event.comment.body or "",
+    )
 
 
 def forged(asked: Asked, comment: Comment) -> str:
@@ -73,11 +86,11 @@ def forged(asked: Asked, comment: Comment) -> str:
     A stolen webhook secret alone must not spend money: not in somebody's name, and not with a comment that somebody
     wrote elsewhere.
     """
-    if comment.author != asked.event.author or comment.author_is_bot:
+    if comment.author != asked.author or comment.author_is_bot:
         return f"the comment is by @{comment.author}"
-    if comment.number != asked.event.issue.number:
+    if comment.number != asked.pr:
         return f"the comment stands on #{comment.number}"
-    if not was_edited(comment) and comment.body != (asked.event.comment.body or ""):
+    if not was_edited(comment) and comment.body != asked.body:
         return "the comment has another text"
     return ""
 

@@ -203,7 +203,7 @@ class AttemptSteps:
         if row.state in _CONCERN_THE_RUN and before.state is not row.state:  # a result wakes it by itself
             tx.wake(Kind.RUN, run.id)
         if _shows(before, decision, run):
-            tx.raise_rev(run.id, final=run.state is RunState.ENDED, urgent=_is_news(before, row))
+            tx.raise_rev(run.id, final=run.state is RunState.ENDED, urgent=False)
 
     def _complete_streams(self, tx: Tx, attempt: Attempt, last: LastLog) -> None:
         """With the result, so that it happens once: what is said about missing bytes moves the offsets."""
@@ -514,8 +514,3 @@ def _shows(before: Attempt, decision: SaveAttempt, run: Run) -> bool:
         return row.state is AttemptState.GONE and row.offer.usd_per_hour_micro > 0
     moved = before.state is not row.state or decision.result is not None or before.preparing != row.preparing
     return moved or row.state is AttemptState.LIVE
-
-
-def _is_news(before: Attempt, row: Attempt) -> bool:
-    """Worth an edit at once: the agent has spoken."""
-    return row.state is AttemptState.LIVE and before.state is not AttemptState.LIVE

@@ -50,6 +50,7 @@ from gpurun.run.decide_run import (
     SaveRun,
     decide_run,
     enter,
+    fits,
     quote_of,
 )
 from gpurun.run.names import attempt_name
@@ -127,6 +128,7 @@ class RunSteps:
         """Writes what is decided, until the row rests or the next thing is a call."""
         for _ in range(MOVES):
             run, attempts, now = _rows(tx, lease.id)
+            run = _seen_paused(tx, run)
             facts = self._plain_facts(now) if offered is None else offered(tx)
             facts = _with_approval(tx, run, attempts, facts, now)
             decision = decide_run(run, attempts, facts, now)
@@ -216,7 +218,9 @@ class RunSteps:
         """What people are asked to allow. None while nobody offers anything."""
         offered = await self._offers(job.needs(), places_of(self._s, run, job), not_on=pins.not_on)
         planned = replace(run, plan=plan_of(run, job, pins))
-        return quote_of(planned, offered.offers[0]) if offered.offers else None
+        quotes = [quote_of(planned, offer) for offer in offered.offers]
+        cheapest = min(quotes, key=lambda quote: quote.worst_usd_micro, default=None)
+        return next((quote for quote in quotes if fits(run, quote)), cheapest)
 
     async def _offers(self, need: Resources, only: tuple[str, ...] | None, *, not_on: Collection[str]) -> _Offered:
         """Over all providers, or those that the job names, in its order. Nothing is ever offered when each says so."""
@@ -264,6 +268,7 @@ class RunSteps:
         return RunFacts(
             offers=tuple(offer for offer in offers if offer.provider not in closed),
             free_slots=free,
+            slots=self._s.slots,
             no_offer_because=because,
             never=offered.never,
             is_listing=any(_is_listing(tx.account(name)) for name in closed),
@@ -324,19 +329,33 @@ def _rows(tx: Tx, run_id: str) -> tuple[Run, tuple[Attempt, ...], datetime]:
 
 
 def _with_approval(tx: Tx, run: Run, attempts: tuple[Attempt, ...], facts: RunFacts, now: datetime) -> RunFacts:
-    """What a run of code that is not the repository's own goes by."""
-    if run.pr is None or (run.untrusted is None and run.state is not RunState.WAITING_APPROVAL):
+    """What a run of code that is not the repository's own goes by, and one with a ceiling of its own."""
+    asks = run.untrusted is not None or run.state is RunState.WAITING_APPROVAL
+    if run.pr is None or not (asks or run.narrow.max_usd_micro is not None):
         return facts
     costs = (attempt_cost(attempt, now) for attempt in attempts)
     spent = sum(cost.usd_micro for cost in costs if cost is not None)
-    return replace(facts, approval=tx.hold_approval(run.repo, run.pr), spent_usd_micro=spent)
+    approval = tx.hold_approval(run.repo, run.pr) if asks else None
+    return replace(facts, approval=approval, spent_usd_micro=spent)
+
+
+def _seen_paused(tx: Tx, run: Run) -> Run:
+    """A run that was made while somebody paused its repository does not know of it yet."""
+    if run.paused or run.pr is None or run.state not in (RunState.PLANNING, RunState.QUEUED):
+        return run
+    if tx.pause_of(run.repo) is None:
+        return run
+    tx.hold_runs(run.repo)
+    return replace(run, paused=True)
 
 
 def _save(tx: Tx, before: Run, row: Run, lease: Lease) -> None:
     if not _give_back(tx, before, row, lease):
         return
     if _shown(before) != _shown(row):
-        tx.raise_rev(row.id, final=row.state is RunState.ENDED, urgent=False)
+        tx.raise_rev(row.id, final=row.state is RunState.ENDED, urgent=_needs(before) != _needs(row))
+    if row.pr is not None and _stands(before) != _stands(row):
+        tx.raise_gate(row.repo, row.pr)
     if before.state is not row.state:
         tx.audit(
             engine_audit(
@@ -359,6 +378,17 @@ def _give_back(tx: Tx, before: Run, row: Run, lease: Lease) -> bool:
     if replace(row, due_at=before.due_at) == before:
         return tx.release(lease, due_at=row.due_at)
     return tx.save_run(row, lease)
+
+
+def _needs(run: Run) -> tuple[object, ...]:
+    """What a person has to do, or had to: told at once."""
+    waits = run.state is RunState.WAITING_APPROVAL
+    return run.paused, waits, run.detail if waits else "", run.quote if waits else None
+
+
+def _stands(run: Run) -> tuple[object, ...]:
+    """What the gate tells of a run: nothing of its progress."""
+    return run.verdict, run.state is RunState.WAITING_APPROVAL
 
 
 def _shown(run: Run) -> tuple[object, ...]:

@@ -60,10 +60,15 @@ class _Head(msgspec.Struct):
     sha: str
 
 
+class _Base(msgspec.Struct):
+    ref: str = ""
+
+
 class _Pull(msgspec.Struct):
     number: int
     head: _Head
     updated_at: datetime
+    base: _Base = msgspec.field(default_factory=_Base)
 
 
 class _Changes(msgspec.Struct):
@@ -103,5 +108,50 @@ def pull_changed(body: bytes) -> PullChanged | None:
     """None when the body is not of that shape."""
     try:
         return _pull_decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+class _App(msgspec.Struct):
+    id: int = 0
+
+
+class _CheckRun(msgspec.Struct):
+    id: int
+    name: str = ""
+    head_sha: str = ""
+    external_id: str | None = None
+    app: _App | None = None
+
+
+class _CheckSuite(msgspec.Struct):
+    id: int
+    head_sha: str = ""
+    app: _App | None = None
+
+
+class _RequestedAction(msgspec.Struct):
+    identifier: str = ""
+
+
+class Pressed(msgspec.Struct):
+    """`check_run` or `check_suite` of any action. The pull requests that it names are not read: a fork has none."""
+
+    action: str
+    repository: _Repository
+    check_run: _CheckRun | None = None
+    check_suite: _CheckSuite | None = None
+    requested_action: _RequestedAction | None = None
+    installation: _Installation | None = None
+    sender: _User | None = None
+
+
+_pressed_decoder = msgspec.json.Decoder(Pressed)
+
+
+def pressed(body: bytes) -> Pressed | None:
+    """None when the body is not of that shape."""
+    try:
+        return _pressed_decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None

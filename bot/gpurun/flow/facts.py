@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from string import whitespace
 
 from gpurun.domain.approval import Approval
@@ -11,7 +11,8 @@ from gpurun.domain.run import Attempt, Run, RunState
 from gpurun.domain.stream import StreamName
 from gpurun.flow.asking import request_of
 from gpurun.ports.store import Tx
-from gpurun.report.facts import LOG_TAIL_BYTES, RunFacts
+from gpurun.report.facts import LOG_TAIL_BYTES, Queue, RunFacts
+from gpurun.run.decide_run import FOR_A_SLOT, FOR_AN_OFFER, gives_up_at
 from gpurun.telemetry.meter import attempt_cost
 from gpurun.telemetry.summarise import summarise
 
@@ -40,25 +41,42 @@ def gather(tx: Tx, run_id: str, links: Links) -> RunFacts:
     run = tx.run(run_id)
     if run is None:
         raise Bug(f"run {run_id} vanished")
-    attempts, now = tx.attempts(run_id), tx.now()
-    last = attempts[-1] if attempts else None
+    facts = brief(tx, run, links)
+    last = facts.attempt
     log_size = tx.log_size(last.id) if last else 0
+    return replace(
+        facts,
+        log_tail=_log_tail(tx, last, log_size),
+        log_size=log_size,
+        summary=summarise(_metrics(tx, last)) if last else None,
+        artifacts=tx.artifacts(last.id) if last else (),
+        request=request_of(run) if run.state is RunState.WAITING_APPROVAL else None,
+        approval=_approval(tx, run),
+    )
+
+
+def brief(tx: Tx, run: Run, links: Links) -> RunFacts:
+    """Without log, metrics, artifacts and approval: where it stands, and what it costs."""
+    attempts, now = tx.attempts(run.id), tx.now()
     costs = (attempt_cost(attempt, now) for attempt in attempts)
     return RunFacts(
         run=run,
         now=now,
         attempts=attempts,
-        log_tail=_log_tail(tx, last, log_size),
-        log_size=log_size,
-        summary=summarise(_metrics(tx, last)) if last else None,
         costs=tuple(cost for cost in costs if cost is not None),
-        artifacts=tx.artifacts(last.id) if last else (),
-        request=request_of(run) if run.state is RunState.WAITING_APPROVAL else None,
-        approval=_approval(tx, run),
+        queue=_queue(tx, run),
+        pause=tx.pause_of(run.repo) if run.paused and run.state is not RunState.ENDED else None,
         run_url=run_page(run, links.public_url),
         forge_url=links.forge_url,
         hub_url=links.hub_url,
     )
+
+
+def _queue(tx: Tx, run: Run) -> Queue | None:
+    if run.state is not RunState.QUEUED or run.reason not in (FOR_A_SLOT, FOR_AN_OFFER):
+        return None
+    before = tx.waiting_before(run) if run.reason == FOR_A_SLOT else None
+    return Queue(before=before, gives_up_at=gives_up_at(run))
 
 
 def _approval(tx: Tx, run: Run) -> Approval | None:

@@ -39,6 +39,11 @@ INTAKE_SETTLE = "intake.settle"
 INTAKE_DISTRUST = "intake.distrust"
 INTAKE_POISON = "intake.poison"
 INTAKE_PULL = "intake.pull"
+# a button
+PRESS_CHECK = "press.check"
+PRESS_SENT = "press.sent"
+PRESS_DISTRUST = "press.distrust"
+PRESS_COMMIT = "press.commit"
 # a request without a comment
 REQUEST_RUN = "request.run"
 REQUEST_CANCEL = "request.cancel"
@@ -110,6 +115,14 @@ PUBLISH_FORBIDDEN = "publish.forbidden"
 PUBLISH_SUSPENDED = "publish.suspended"
 PUBLISH_COMMIT = "publish.commit"
 PUBLISH_RELEASE = "publish.release"
+# gate
+GATE_CHANGED_FILES = "gate.changed_files"
+GATE_PULL_REQUEST = "gate.pull_request"
+GATE_BASE_FILES = "gate.base_files"
+GATE_HEAD_FILES = "gate.head_files"
+GATE_COMMIT = "gate.commit"
+GATE_LATER = "gate.later"
+GATE_UNKNOWN = "gate.unknown"
 # images that were built
 BUILDS_TIDY = "builds.tidy"
 # artifacts

@@ -19,12 +19,15 @@ from gpurun.domain.errors import ForgeLimited, ForgeRefused, ForgeSuspended, For
 from gpurun.domain.pace import DEFAULT, SLOT_KEEPS, Budget, have_read, may_read
 from gpurun.domain.publication import PublicationKind
 from gpurun.domain.run import AuditEntry
-from gpurun.flow import approvals, edges, failpoints
-from gpurun.flow.comments import Asked, NotForUs, addressed, forged, outdated, understand
+from gpurun.flow import approvals, edges, failpoints, gates, press
+from gpurun.flow.acting import Acting, entry, publish, subject, told
+from gpurun.flow.comments import Asked, NotForUs, addressed, understand
 from gpurun.flow.events import pull_changed
+from gpurun.flow.facts import Links
+from gpurun.flow.intake_press import Presses
 from gpurun.flow.limits import PAUSE_MAX, limited, suspended
 from gpurun.flow.look import Look, Memory, Seen
-from gpurun.flow.obey import Obey, entry, publish, subject, told
+from gpurun.flow.obey import Obey
 from gpurun.ports.clock import Chance
 from gpurun.ports.forge import Forge
 from gpurun.ports.store import Lease, Store, Tx
@@ -40,8 +43,10 @@ READS_OF_A_COMMENT = 9
 """Comment, pull request, rights of two people, the end of the default branch, and two files in two steps each."""
 WAITS = timedelta(days=1)
 """A command that could not be looked at for so long (the App is suspended) is answered instead of carried out."""
-TOLD_EVERY = timedelta(hours=1)
-"""How often a person without write access gets words; in between a reaction, which notifies nobody."""
+TOLD_IN = timedelta(hours=1)
+WORDS = 5
+"""Replies in that time to somebody without rights. The next comment gets one reaction, which notifies nobody, and those
+after it nothing: anybody may comment, and each answer is one write less for everybody else."""
 
 log = structlog.get_logger()
 
@@ -56,6 +61,7 @@ class Intake:
     budget: Budget = DEFAULT
     """Of each installation."""
     memory: Memory = field(default_factory=Memory)
+    links: Links = field(default_factory=Links)
 
     async def __call__(self, lease: Lease) -> None:
         """One step: read the delivery, ask the forge, commit."""
@@ -66,6 +72,8 @@ class Intake:
             await self._installation(lease, row.delivery)
         elif row.delivery.event == "pull_request":
             await self._pull(lease, row.delivery)
+        elif row.delivery.event in press.EVENTS:
+            await self._press(lease, row, kept_out_until, now)
         else:
             # in a thread: anybody may write a comment, and its Markdown may take long
             asked = await anyio.to_thread.run_sync(understand, row.delivery)
@@ -77,16 +85,38 @@ class Intake:
                 unpaid = 0 if row.slot_at else READS_OF_A_COMMENT
                 await self._act(lease, row.delivery, replace(asked, unpaid=unpaid), now)
 
+    async def _press(self, lease: Lease, row: InboxRow, kept_out_until: datetime | None, now: datetime) -> None:
+        """A button of a check."""
+        found = press.understand(row.delivery)
+        if isinstance(found, NotForUs):
+            await self._settle(lease, InboxState.IGNORED, found.note)
+        elif kept_out_until is not None:
+            await self._later(lease, lambda tx: self._book(tx, row))
+        else:
+            presses = Presses(
+                store=self.store,
+                forge=self.forge,
+                chance=self.chance,
+                memory=self.memory,
+                later=self._later,
+                settle=self._settle,
+                pay=self._pay,
+                answer=self._answer,
+                links=self.links,
+            )
+            unpaid = 0 if row.slot_at else READS_OF_A_COMMENT
+            await presses(lease, row.delivery, found, now=now, unpaid=unpaid)
+
     async def _act(self, lease: Lease, delivery: Delivery, asked: Asked, now: datetime) -> None:
         """Asks the forge, and believes it rather than the delivery."""
         seen = await self._try_to_look(lease, asked, delivery, now)
         if seen is None:
             return
         asked = replace(asked, unpaid=asked.unpaid + seen.more_reads)
-        if note := forged(asked, seen.comment):
-            await self._distrust(lease, asked, seen, note)
-        elif note := outdated(delivery, seen.comment):
-            await self._settle(lease, InboxState.IGNORED, note, asked)
+        if seen.forged:
+            await self._distrust(lease, asked, seen, seen.forged)
+        elif seen.outdated:
+            await self._settle(lease, InboxState.IGNORED, seen.outdated, asked)
         else:
             await edges.commit(self.store, failpoints.INTAKE_COMMIT, lambda tx: self._apply(tx, lease, asked, seen))
 
@@ -164,16 +194,21 @@ class Intake:
         await edges.commit(self.store, failpoints.INTAKE_RESUME, apply)
 
     async def _pull(self, lease: Lease, delivery: Delivery) -> None:
-        """A push, a close and the like. It can only end something, so nobody is asked whether it is true."""
+        """A push, a close and the like. It can only end something and open a gate, which looks for itself; so nobody is
+        asked whether it is true.
+        """
         event = pull_changed(delivery.body)
         turn = None if event is None else approvals.turn_of(event)
-        if turn is None:
+        if event is None or (turn is None and not gates.is_told(event)):
             await self._settle(lease, InboxState.IGNORED, f"{delivery.event}.{delivery.action} starts nothing")
             return
 
         def apply(tx: Tx) -> None:
-            if tx.settle_inbox(lease, InboxState.DONE, delivery.action):
+            if not tx.settle_inbox(lease, InboxState.DONE, delivery.action):
+                return
+            if turn is not None:
                 approvals.take(tx, turn)
+            gates.told(tx, self.chance, event)
 
         await edges.commit(self.store, failpoints.INTAKE_PULL, apply)
 
@@ -183,20 +218,40 @@ class Intake:
             return
         self._pay(tx, asked)
         approvals.take(tx, approvals.head_of(asked.repo, seen.pull_request))
-        obey = Obey(self.chance, asked, seen)
+        gates.asked(tx, self.chance, asked.repo, seen.pull_request)
+        obey = Obey(Acting(chance=self.chance, repo=asked.repo, seen=seen, links=self.links))
         said: list[str] = []
         for index, parsed in enumerate(asked.parsed):
-            if tx.take_command(asked.repo.name, seen.comment.id, index, lease.id):
+            if tx.take_command(asked.repo.name, seen.comment_id, index, lease.id):
                 tx.audit(entry(tx, seen, "command_taken", subject(asked), command=told(parsed)))
                 said += obey(tx, parsed)
-        quiet = bool(said) and not self._may_be_told(tx, asked, seen)
-        publish(tx, self.chance, asked, PublicationKind.REACT, text="-1" if quiet else "eyes")
-        if said and not quiet:
-            publish(tx, self.chance, asked, PublicationKind.REPLY, text=reply.join(said))
+        if said and not seen.rights:
+            self._answer_stranger(tx, asked, reply.join(said), seen.who, log_of=obey.log_of)
+            return
+        publish(tx, self.chance, asked, PublicationKind.REACT, text="eyes")
+        if said:
+            publish(tx, self.chance, asked, PublicationKind.REPLY, text=reply.join(said), run_id=obey.log_of)
 
-    def _may_be_told(self, tx: Tx, asked: Asked, seen: Seen) -> bool:
-        """Anybody may comment, and each answer in words is one write less for everybody else."""
-        return bool(seen.rights) or tx.tell_refusal(asked.repo.installation_id, seen.comment.author, every=TOLD_EVERY)
+    def _answer(self, tx: Tx, asked: Asked, seen: Seen, said: str) -> None:
+        """Of a press. There is no comment that could be reacted to."""
+        if seen.rights:
+            publish(tx, self.chance, asked, PublicationKind.REPLY, text=said)
+        elif tx.count_telling(asked.repo.installation_id, seen.who, window=TOLD_IN) <= WORDS:
+            publish(tx, self.chance, asked, PublicationKind.REPLY, text=said, to_stranger=True)
+
+    def _answer_stranger(self, tx: Tx, asked: Asked, said: str, login: str, *, log_of: str) -> None:
+        told = tx.count_telling(asked.repo.installation_id, login, window=TOLD_IN)
+        if told <= WORDS:
+            publish(tx, self.chance, asked, PublicationKind.REACT, text="eyes", to_stranger=True)
+            publish(tx, self.chance, asked, PublicationKind.REPLY, text=said, run_id=log_of, to_stranger=True)
+        elif told == WORDS + 1:
+            publish(tx, self.chance, asked, PublicationKind.REACT, text="-1", to_stranger=True)
+
+    def _answer_unknown(self, tx: Tx, asked: Asked, said: str) -> None:
+        """Nobody could be asked what the author may do."""
+        login = asked.author
+        if tx.count_telling(asked.repo.installation_id, login, window=TOLD_IN) <= WORDS:
+            publish(tx, self.chance, asked, PublicationKind.REPLY, text=said, to_stranger=True)
 
     async def _refused(self, lease: Lease, asked: Asked, refused: ForgeRefused) -> None:
         """A person waits for a word, unless what they wrote on is gone. Missing permissions are the usual case."""
@@ -218,7 +273,7 @@ class Intake:
                 return
             self._pay(tx, asked)
             if said:
-                publish(tx, self.chance, asked, PublicationKind.REPLY, text=said)
+                self._answer_unknown(tx, asked, said)
 
         await edges.commit(self.store, failpoints.INTAKE_SETTLE, settle)
 
@@ -240,8 +295,8 @@ class Intake:
 
         def apply(tx: Tx) -> None:
             if tx.settle_inbox(lease, InboxState.POISON, f"given up after {lease.tries} tries") and asked is not None:
-                publish(tx, self.chance, asked, PublicationKind.REPLY, text=reply.gave_up())
-                about = {"comment": asked.event.comment.id}
+                self._answer_unknown(tx, asked, reply.gave_up())
+                about = {"comment": asked.comment_id}
                 tx.audit(
                     AuditEntry(
                         at=tx.now(), actor="engine", kind="delivery_poisoned", subject=subject(asked), data=about

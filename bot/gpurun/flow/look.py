@@ -14,12 +14,12 @@ from datetime import datetime
 import anyio.to_thread
 
 from gpurun.command.allow import rights_of
-from gpurun.domain.command import Approve, Help, RunJob
-from gpurun.domain.config import PermissionKeys
+from gpurun.domain.command import Approve, Asking, Help, ListJobs, Retry, RunJob
+from gpurun.domain.config import Job, PermissionKeys
 from gpurun.domain.delivery import Delivery
 from gpurun.domain.errors import CommandError, ConfigError, ForgeRefused, NotByPolicy, UserError
 from gpurun.domain.folder import MAX_DEPTH, config_path, typed_folder
-from gpurun.domain.forge import Comment, Permission, PullRequest, RepoFile, RepoRef
+from gpurun.domain.forge import Permission, PullRequest, RepoFile, RepoRef
 from gpurun.domain.right import Right
 from gpurun.domain.run import Untrusted
 from gpurun.flow import edges, failpoints
@@ -50,8 +50,13 @@ class JobFile:
     """It could not even be fetched (too large, or a symbolic link)."""
     jobs: tuple[str, ...] = ()
     """Empty when there is no usable file (the run's check then says why)."""
-    not_by_comment: frozenset[str] = frozenset()
-    """Jobs whose file says that comments do not start them."""
+    rules: Mapping[str, Job] = field(default_factory=dict)
+    """What the file says of each."""
+
+    @property
+    def not_by_comment(self) -> frozenset[str]:
+        """Jobs whose file says that comments do not start them."""
+        return frozenset(name for name, job in self.rules.items() if not job.by_comment)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +75,20 @@ class Search:
 class Seen:
     """What the forge said."""
 
-    comment: Comment
+    who: str
+    """The login of whoever asks."""
+    asked_at: datetime
+    """When, by the forge's clock."""
     pull_request: PullRequest
     permission: Permission
+    comment_id: int = 0
+    """Where it was written; 0 for a button."""
+    check_id: int = 0
+    """Whose button was pressed; 0 for a comment."""
+    forged: str = ""
+    """How the comment contradicts what the webhook told of it; empty when it does not."""
+    outdated: str = ""
+    """Why it does not count any more; empty when it does."""
     files: Mapping[str, JobFile] = field(default_factory=dict)
     """Those that the commands name, by folder; the top under an empty name."""
     search: Search | None = None
@@ -89,18 +105,8 @@ class Seen:
     """Requests beyond those that every comment takes."""
 
     @property
-    def who(self) -> str:
-        """The login of whoever asks."""
-        return self.comment.author
-
-    @property
-    def asked_at(self) -> datetime:
-        """When, by the forge's clock."""
-        return self.comment.created_at
-
-    @property
     def rights(self) -> frozenset[Right]:
-        """Of the commenter, now."""
+        """Of whoever asks, now."""
         return rights_of(self.who, self.permission, self.permissions)
 
 
@@ -130,29 +136,41 @@ def _key(repo: RepoRef, pull_request: PullRequest) -> tuple[int, int, str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The questions about one comment. Each `__call__` asks anew."""
+    """The questions about one comment or one button. Each call asks anew."""
 
     forge: Forge
     memory: Memory
 
     async def __call__(self, asked: Asked, delivery: Delivery) -> Seen:
         """No files for what is not believed or does not count any more. Raises what the forge raises."""
-        repo, forge = asked.repo, self.forge
         comment = await edges.call(
-            failpoints.INTAKE_COMMENT, lambda: forge.comment(repo, asked.event.comment.id), timeout_s=CALL_TIMEOUT_S
+            failpoints.INTAKE_COMMENT,
+            lambda: self.forge.comment(asked.repo, asked.comment_id),
+            timeout_s=CALL_TIMEOUT_S,
         )
+        seen = replace(
+            await self._people(asked, comment.author, comment.created_at),
+            comment_id=comment.id,
+            forged=forged(asked, comment),
+            outdated=outdated(delivery, comment),
+        )
+        return seen if seen.forged or seen.outdated else await self._files(asked, seen)
+
+    async def press(self, asked: Asked, *, who: str, at: datetime, check_id: int) -> Seen:
+        """The same for who has pressed a button, which is believed. Raises what the forge raises."""
+        return await self._files(asked, replace(await self._people(asked, who, at), check_id=check_id))
+
+    async def _people(self, asked: Asked, who: str, at: datetime) -> Seen:
+        repo, forge = asked.repo, self.forge
         pull_request = await edges.call(
             failpoints.INTAKE_PULL_REQUEST,
-            lambda: forge.pull_request(repo, asked.event.issue.number),
+            lambda: forge.pull_request(repo, asked.pr),
             timeout_s=CALL_TIMEOUT_S,
         )
         permission = await edges.call(
-            failpoints.INTAKE_PERMISSION, lambda: forge.permission(repo, comment.author), timeout_s=CALL_TIMEOUT_S
+            failpoints.INTAKE_PERMISSION, lambda: forge.permission(repo, who), timeout_s=CALL_TIMEOUT_S
         )
-        seen = Seen(comment=comment, pull_request=pull_request, permission=permission)
-        if forged(asked, comment) or outdated(delivery, comment):
-            return seen
-        return await self._files(asked, seen)
+        return Seen(who=who, asked_at=at, pull_request=pull_request, permission=permission)
 
     async def _files(self, asked: Asked, seen: Seen) -> Seen:
         repo, pull_request = asked.repo, seen.pull_request
@@ -169,19 +187,20 @@ class Look:
 
     async def _rules(self, asked: Asked, seen: Seen) -> Seen:
         """What the default branch says of who may do what, and whose code it is."""
-        if all(isinstance(parsed, Help | CommandError) for parsed in asked.parsed):
+        if asked.parsed and all(isinstance(parsed, Asking | CommandError) for parsed in asked.parsed):
             return seen
         text, error = await self._policy(asked.repo, seen.pull_request)
         permissions, fault = await anyio.to_thread.run_sync(_permissions, text)
         seen = replace(seen, policy_text=text, policy_error=error or fault, permissions=permissions)
-        if not (seen.rights and any(isinstance(parsed, RunJob | Approve) for parsed in asked.parsed)):
+        starts = RunJob | Approve | Retry if seen.rights else Retry if _is_author(seen) else ()
+        if not any(isinstance(parsed, starts) for parsed in asked.parsed):
             return seen
         return replace(seen, untrusted=await self._untrusted(asked.repo, seen))
 
     async def _untrusted(self, repo: RepoRef, seen: Seen) -> Untrusted | None:
         pull_request = seen.pull_request
         author: Permission | None = None
-        if pull_request.author.lower() == seen.comment.author.lower():
+        if _is_author(seen):
             author = seen.permission
         elif not pull_request.is_fork_of(repo.name) and not pull_request.author_is_bot:
             author = await edges.call(
@@ -261,10 +280,14 @@ def may_run(seen: Seen) -> bool:
 
 
 def wanted_folders(asked: Asked, *, runs: bool) -> tuple[str, ...]:
-    """Whose file must be read: help lists the jobs, run needs the file; errors and cancel do not."""
-    wanted = RunJob | Help if runs else Help
+    """Whose file must be read: help and list show the jobs, run needs the file; errors and cancel do not."""
+    wanted = RunJob | Help | ListJobs if runs else Help | ListJobs
     commands = [parsed for parsed in asked.parsed if isinstance(parsed, wanted)]
     return tuple(dict.fromkeys(one.path if isinstance(one, RunJob) else "" for one in commands))
+
+
+def _is_author(seen: Seen) -> bool:
+    return seen.pull_request.author.lower() == seen.who.lower()
 
 
 def _permissions(text: str | None) -> tuple[PermissionKeys, UserError | None]:
@@ -274,7 +297,7 @@ def _permissions(text: str | None) -> tuple[PermissionKeys, UserError | None]:
     except ConfigError as fault:
         unknown = NotByPolicy(
             f"The permissions of the default branch cannot be read ({fault}), so nothing is started.",
-            hint="Correct `.gpurun.yml` there.",
+            hint="Who may merge there can correct its `.gpurun.yml`.",
         )
         return PermissionKeys(), unknown
 
@@ -316,8 +339,8 @@ def job_file(folder: str, raw: bytes | None) -> JobFile:
         config = load(text)
     except ConfigError:
         return JobFile(folder=folder, text=text)
-    silent = frozenset(name for name, job in config.jobs.items() if not job.by_comment)
-    return JobFile(folder=folder, text=text, jobs=job_names(config), not_by_comment=silent)
+    rules = {str(name): job for name, job in config.jobs.items()}
+    return JobFile(folder=folder, text=text, jobs=job_names(config), rules=rules)
 
 
 def _found_file(file: RepoFile) -> JobFile:

@@ -22,6 +22,7 @@ from gpurun.domain.errors import (
     PinNotFound,
     Refused,
     SecretUnavailable,
+    TooWide,
     Transient,
     UserError,
     WrongPlatform,
@@ -55,6 +56,7 @@ from gpurun.plan.lock import (
     require_same_files,
     without_files,
 )
+from gpurun.plan.narrow import narrowed
 from gpurun.plan.platforms import platforms_note, require_a_machine
 from gpurun.plan.policy import (
     changed_note,
@@ -96,6 +98,7 @@ MAX_FAULTS = 50
 _REASONS: Mapping[type[UserError], str] = {
     PinNotFound: "pin",
     NotByPolicy: "policy",
+    TooWide: "argument",
     SecretUnavailable: "secret",
     WrongPlatform: "platform",
     CannotBuild: "build",
@@ -293,11 +296,11 @@ def _read_policy(text: str | None) -> PolicyKeys:
 
 
 def job_of(run: Run) -> Job:
-    """Raises: ConfigError."""
+    """As it was narrowed for this run. Raises: ConfigError, TooWide."""
     jobs = _load(run.config_text).jobs
     if run.job not in jobs:
         raise ConfigError(f"There is no job {run.job!r}.")
-    return jobs[run.job]
+    return narrowed(jobs[run.job], run.narrow)
 
 
 def allowed(services: EngineServices, run: Run) -> Job:
@@ -339,7 +342,7 @@ def policy(run: Run) -> PolicyKeys:
     except ConfigError as fault:
         raise NotByPolicy(
             f"The policy of the default branch cannot be read ({fault}), so nothing is started.",
-            hint="Correct `.gpurun.yml` there.",
+            hint="Who may merge there can correct its `.gpurun.yml`.",
         ) from fault
 
 

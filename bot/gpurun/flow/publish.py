@@ -19,13 +19,16 @@ from gpurun.domain.pace import DEFAULT, Budget, Urgency, turn
 from gpurun.domain.publication import Publication, PublicationKind, PublicationState
 from gpurun.flow import edges, failpoints
 from gpurun.flow.facts import Links, gather
+from gpurun.flow.gate_facts import gather_gate
 from gpurun.flow.limits import PAUSE_MAX, limited, suspended
 from gpurun.flow.worker import UNFORESEEN, if_mine, still_mine
 from gpurun.ports.forge import Forge
 from gpurun.ports.store import Lease, Store, Tx
-from gpurun.report.check import check_name, minimal_check, render_check
+from gpurun.report.check import minimal_check, render_check
 from gpurun.report.comment import marker, minimal_comment, render_comment
 from gpurun.report.facts import RunFacts
+from gpurun.report.gate import minimal_gate, render_gate, render_need
+from gpurun.report.standing import GateFacts, NeedFacts, Stand, stand_of
 
 CALL_TIMEOUT_S = 30.0
 LOOK_BACK = timedelta(minutes=1)
@@ -36,6 +39,8 @@ FORBIDDEN_TRIES = 100
 """A day, at a quarter of an hour each."""
 TOO_BIG = "422"
 PLAIN_AFTER_TRIES = 3
+CHECKS = frozenset({PublicationKind.CHECK, PublicationKind.GATE, PublicationKind.NEED})
+"""Kinds whose target is a check run."""
 
 log = structlog.get_logger()
 
@@ -111,8 +116,10 @@ class Publisher:
                 await self._save(sent, lease)
 
     async def _write(self, row: Publication, lease: Lease) -> Publication | None:
-        """The row after a good answer; None when the lease was lost before the POST, or a new check is to be made."""
+        """The row after a good answer; None when the lease was lost before the POST, or a step more is needed."""
         body = await self._render(row)
+        if row.kind is PublicationKind.NEED and body.check is None:
+            return _shown(row)  # somebody has started it: the run's own check stands there
         still_mine(for_s=CALL_TIMEOUT_S)
         if row.kind is PublicationKind.REACT:
             remote_id = await edges.call(
@@ -166,12 +173,13 @@ class Publisher:
 
     async def _find(self, row: Publication) -> int | None:
         """What a POST whose answer was lost may have made."""
-        if row.kind is PublicationKind.CHECK:
-            sha = await self._sha(row)
-            name = check_name((await self._facts(row)).run)
+        if row.kind in CHECKS:
+            sha, shown = await self._sha(row), (await self._render(row)).check
+            if shown is None:
+                return None
             return await edges.call(
                 failpoints.PUBLISH_FIND_CHECK,
-                lambda: self.forge.find_check(row.repo, sha, name=name, external_id=row.run_id),
+                lambda: self.forge.find_check(row.repo, sha, name=shown.name, external_id=shown.external_id),
                 timeout_s=CALL_TIMEOUT_S,
             )
         since = (row.sent_at or row.created_at) - LOOK_BACK
@@ -188,6 +196,8 @@ class Publisher:
             case PublicationKind.REACT:
                 return Body()
             case PublicationKind.REPLY:
+                if row.run_id:  # it shows a log, whose secrets this process may not know yet
+                    await self._facts(row)
                 return Body(comment=self._comment(row.text, row))
             case PublicationKind.COMMENT:
                 facts = await self._facts(row)
@@ -197,8 +207,13 @@ class Publisher:
                 facts = await self._facts(row)
                 check = minimal_check(facts) if minimal else render_check(facts)
                 return Body(check=self._check(check))
-            case PublicationKind.GATE | PublicationKind.NEED:
-                raise Bug("nothing makes gates yet")
+            case PublicationKind.GATE:
+                gate = await self._gate(row)
+                return Body(check=self._check(minimal_gate(gate) if minimal else render_gate(gate)))
+            case PublicationKind.NEED:
+                gate = await self._gate(row)
+                need = need_of(gate, row)
+                return Body(check=None if need is None else self._check(render_need(gate, need)))
 
     def _comment(self, text: str, row: Publication) -> str:
         return f"{self.hide(text)}\n\n{marker(row.nonce)}"
@@ -216,8 +231,11 @@ class Publisher:
             await self.learn(attempt.id)
         return facts
 
+    async def _gate(self, row: Publication) -> GateFacts:
+        return await self.store.read(lambda tx: gather_gate(tx, row.gate_id, self.links))
+
     async def _sha(self, row: Publication) -> CommitSha:
-        return (await self._facts(row)).run.sha
+        return (await self._gate(row)).gate.sha if row.gate_id else (await self._facts(row)).run.sha
 
     async def _unavailable(self, row: Publication, lease: Lease, error: Transient) -> None:
         """When it is a limit the forge did nothing; else a POST may have been made. An old doubt stays."""
@@ -244,7 +262,7 @@ class Publisher:
             await self._forbidden(row, lease, refused)
         elif refused.status == 422 and row.last_error != TOO_BIG:
             await self._save(replace(row, state=PublicationState.DUE, last_error=TOO_BIG), lease, again=True)
-        elif refused.status == 404 and row.remote_id is not None and row.kind is not PublicationKind.CHECK:
+        elif refused.status == 404 and row.remote_id is not None and row.kind not in CHECKS:
             await self._deleted_by_a_person(row, lease)
         else:
             log.warning("publication_dead", publication=row.id, status=refused.status, error=str(refused))
@@ -301,11 +319,23 @@ def in_doubt(row: Publication) -> bool:
 
 def urgency(row: Publication) -> Urgency:
     """Who goes first when GitHub lets us write less than there is to write."""
-    if row.kind is PublicationKind.REACT:
-        return Urgency.ACK
-    if row.final:
-        return Urgency.FINAL
-    return Urgency.PROGRESS if row.sent_rev else Urgency.ACK
+    match row.kind:
+        case PublicationKind.REACT:
+            return Urgency.ACK if row.final else Urgency.OTHER
+        case PublicationKind.REPLY:
+            return Urgency.ANSWER if row.final else Urgency.OTHER
+        case PublicationKind.GATE if row.sent_rev:
+            return Urgency.VERDICT  # people wait for it to turn
+        case _ if row.final:
+            return Urgency.VERDICT
+        case _:
+            return Urgency.OTHER if row.sent_rev else Urgency.ACK
+
+
+def need_of(gate: GateFacts, row: Publication) -> NeedFacts | None:
+    """The job of a check for what nobody has started; None once somebody has, or it is required no more."""
+    need = next((one for one in gate.needs if one.name == row.text), None)
+    return need if need is not None and stand_of(need, gate) is Stand.NOT_STARTED else None
 
 
 def was_deleted(row: Publication) -> bool:
@@ -341,6 +371,8 @@ def _show_again(tx: Tx, id: str) -> None:
     row = tx.publication(id)
     if row is not None and row.run_id:
         tx.raise_rev(row.run_id, final=False, urgent=True)
+    elif row is not None and row.kind is PublicationKind.GATE:
+        tx.raise_gate(row.repo, row.pr)
 
 
 def _read(tx: Tx, id: str) -> tuple[Publication, datetime | None, datetime]:

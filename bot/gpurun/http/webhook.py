@@ -42,11 +42,14 @@ ACTIONS: dict[str, frozenset[str]] = {
     "pull_request": frozenset(
         {"opened", "synchronize", "reopened", "closed", "converted_to_draft", "ready_for_review", "edited"}
     ),
+    "check_run": frozenset({"rerequested", "requested_action"}),
+    "check_suite": frozenset({"rerequested"}),
     "installation": frozenset({"suspend", "unsuspend", "new_permissions_accepted"}),
 }
 """Events that become rows, by action. Everything else is answered and forgotten."""
 
 _WITHOUT_REPO = "installation"
+_CHECKS = frozenset({"check_run", "check_suite"})
 
 _LENGTH, _SIGNED, _DELIVERY_ID, _EVENT, _TYPE = (
     b"content-length",
@@ -79,12 +82,18 @@ class _Numbered(msgspec.Struct):
     number: _Number
 
 
+class _Identified(msgspec.Struct):
+    id: _Id
+
+
 class _Envelope(msgspec.Struct):
     action: str | None = None
     installation: _Installation | None = None
     repository: _Repository | None = None
     issue: _Numbered | None = None
     pull_request: _Numbered | None = None
+    check_run: _Identified | None = None
+    check_suite: _Identified | None = None
     number: _Number | None = None
 
 
@@ -214,14 +223,26 @@ def _delivery(event: str, guid: str, body: bytes, clock: Clock) -> Delivery | No
         repo = "" if event == _WITHOUT_REPO else RepoName(envelope.repository.full_name if envelope.repository else "")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, PinNotFound):
         raise Refusal(400, "The body is not the JSON of this event.") from None
-    numbered = envelope.issue or envelope.pull_request
     return Delivery(
         guid=guid,
         event=event,
         action=envelope.action or "",
         installation_id=envelope.installation.id,
         repo=repo,
-        number=numbered.number if numbered else envelope.number or 0,
+        number=_place(event, envelope),
         body=body,
         received_at=clock.now(),
     )
+
+
+def _place(event: str, envelope: _Envelope) -> int:
+    """What its row is in order with (`Delivery.number`).
+
+    The pull requests that a check names are not used: there are none for a fork, and a press that has to wait until it
+    is proved must not hold up commands.
+    """
+    if event in _CHECKS:
+        check = envelope.check_run or envelope.check_suite
+        return -check.id if check else 0
+    numbered = envelope.issue or envelope.pull_request
+    return numbered.number if numbered else envelope.number or 0

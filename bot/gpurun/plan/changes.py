@@ -15,6 +15,7 @@ from gpurun.domain.ids import HubRef, ImageTag
 from gpurun.domain.lock import Lock
 from gpurun.domain.part import Part
 from gpurun.domain.plan import HubKind
+from gpurun.domain.quantity import written_size
 
 CHECKED: Mapping[str, tuple[str, ...]] = {
     "run": ("run", "workdir", "env", "checkout"),
@@ -23,10 +24,15 @@ CHECKED: Mapping[str, tuple[str, ...]] = {
     "models": ("models", "datasets"),
     "assert": ("assert",),
     "limits": ("limits",),
+    "resources": ("resources",),
+    "secrets": ("secrets",),
     "required": ("required",),
     "paths": ("paths",),
 }
-"""What a check is made of, and the keys of the file that say it: all that decides what runs, and what its end means."""
+"""What a check is made of, and the keys of the file that say it: all that decides what runs, and what its end means.
+
+Tests that find no GPU, or no token, are often skipped, and the job passes: `resources` and `secrets` are of the check.
+"""
 
 CONTEXT = 3
 """Lines around a change, as everywhere."""
@@ -99,6 +105,7 @@ def _parts(job: Job, lock: Lock) -> dict[str, list[str]]:
     values["image"] = _image(job, lock)
     values["models"] = [_model("model", one, lock) for one in job.models]
     values["limits"] = {**_keys(job.limits), "max_duration": f"{job.max_duration_s}s"}  # that of its kind, too
+    values["resources"] = {name: _measured(name, value) for name, value in _keys(job.resources).items()}
     values["datasets"] = [_model("dataset", one, lock) for one in job.datasets]
     return {key: [line for name in names for line in _written(name, values[name])] for key, names in CHECKED.items()}
 
@@ -117,6 +124,10 @@ def _model(kind: HubKind, keys: ModelKeys, lock: Lock) -> ModelKeys | Mapping[st
     entry = lock.model(keys.id, keys.ref, kind)
     stands_for = "not in `.gpurun.lock`" if entry is None else str(entry.revision)
     return {**_keys(keys), "revision": f"{keys.ref} ({stands_for})"}
+
+
+def _measured(name: str, value: object) -> object:
+    return written_size(value) if isinstance(value, int) and name != "cpu" else value
 
 
 def _keys(part: Part) -> dict[str, object]:

@@ -53,7 +53,8 @@ def no_place(policy: PolicyKeys, refusing: Collection[str]) -> NotByPolicy:
     if not refusing or (allowed is not None and not set(allowed) & set(refusing)):
         return NotByPolicy(
             "Code of a fork, or of an author who may not push, runs on none of the providers that the job may use.",
-            hint="`policy: {untrusted: {providers: […]}}` of the default branch's `.gpurun.yml` says where it may.",
+            hint="`policy: {untrusted: {providers: […]}}` of the default branch's `.gpurun.yml` says where it may; "
+            "who may merge there can change it.",
         )
     return NotByPolicy(
         "Code of a fork, or of an author who may not push, does not run on the machine of the bot itself.",
@@ -64,7 +65,9 @@ def no_place(policy: PolicyKeys, refusing: Collection[str]) -> NotByPolicy:
 def not_open(spec: ModelSpec, closed: PinNotFound, *, gated_too: bool) -> NotByPolicy:
     """What the hub does not show to everybody."""
     what = "is private, or is not there" if gated_too else "is gated or private, or is not there"
-    way = "" if gated_too else "`policy: {untrusted: {gated_models: true}}` on the default branch allows gated ones."
+    way = "Somebody with write access can open a pull request with it from a branch of this repository."
+    if not gated_too:
+        way = f"`policy: {{untrusted: {{gated_models: true}}}}` on the default branch allows gated ones. {way}"
     return NotByPolicy(
         f"The {path_told(hub_path(spec.kind, spec.id))} at {spec.revision[:12]} {what}, and code of a fork, or of an "
         f"author who may not push, gets what everybody may download. ({closed.message})",

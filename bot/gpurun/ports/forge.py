@@ -6,7 +6,18 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from gpurun.domain.forge import ChangedFiles, Check, Comment, GitSource, Permission, PullRequest, RepoFile, RepoRef
+from gpurun.domain.forge import (
+    ChangedFiles,
+    Check,
+    CheckSeen,
+    Comment,
+    GitSource,
+    Permission,
+    PullRequest,
+    RepoFile,
+    RepoRef,
+    Sent,
+)
 from gpurun.domain.ids import BranchName, CommitSha
 from gpurun.domain.source import Gitlink
 
@@ -37,16 +48,18 @@ class Forge(Protocol):
         ...
 
     async def read_files(
-        self, repo: RepoRef, at: CommitSha, paths: Sequence[str], *, max_bytes: int
+        self, repo: RepoRef, at: CommitSha | BranchName, paths: Sequence[str], *, max_bytes: int
     ) -> tuple[RepoFile, ...]:
         """Those of the files that are there, in the order of `paths`; a symlink, folder or submodule is none.
+
+        Of a branch all are of one commit.
 
         Folders that several of them share are looked at once.
         """
         ...
 
     async def changed_files(self, repo: RepoRef, number: int) -> ChangedFiles:
-        """What the pull request changes as it is now; a hundred files a request."""
+        """What the pull request changes as it is now, also where moved files were; a hundred files a request."""
         ...
 
     async def git_source(self, repo: RepoRef) -> GitSource:
@@ -91,4 +104,16 @@ class Forge(Protocol):
 
     async def find_check(self, repo: RepoRef, sha: CommitSha, *, name: str, external_id: str) -> int | None:
         """The newest check run by our App with that name and external id."""
+        ...
+
+    async def read_check(self, repo: RepoRef, check_id: int) -> CheckSeen:
+        """As it is now; ForgeRefused 404 when there is none."""
+        ...
+
+    async def delivery(self, guid: str, *, since: datetime) -> Sent | None:
+        """What the forge itself has sent us under that id at or after `since`; None when nothing is on its list (yet).
+
+        Whoever has the secret of the webhook can sign a delivery, and cannot put one on that list.
+        Raises: ForgeRefused 422 when the list is too long to be looked through.
+        """
         ...

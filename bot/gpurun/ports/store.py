@@ -137,6 +137,22 @@ class RunRows(Protocol):
         """Those that have not ended, of every pull request, oldest first."""
         ...
 
+    def newest_runs(self, repo: RepoRef, pr: int) -> tuple[Run, ...]:
+        """Of each job of that pull request the newest, whatever its commit, oldest first."""
+        ...
+
+    def waiting_before(self, run: Run) -> int:
+        """How many queued runs were asked for earlier and wait for the same, whoever asked for them."""
+        ...
+
+    def hold_runs(self, repo: RepoRef) -> tuple[str, ...]:
+        """Intent: live runs of the repository are `paused`, and woken. The ids of those that were not."""
+        ...
+
+    def free_runs(self, repo: RepoRef) -> tuple[str, ...]:
+        """The same the other way round."""
+        ...
+
     def latest_runs(self, *, limit: int) -> tuple[Run, ...]: ...
 
     def ask_cancel(self, run_id: str, who: str) -> bool:
@@ -278,12 +294,18 @@ class PublicationRows(Protocol):
 
     def publications(self, run_id: str) -> tuple[Publication, ...]: ...
 
+    def publications_of_gate(self, gate_id: str) -> tuple[Publication, ...]: ...
+
     def raise_rev(self, run_id: str, *, final: bool, urgent: bool) -> None:
         """Every target of the run wants to show the newest truth: due now if final or urgent, else `sent_at + 15 s`."""
         ...
 
     def raise_gate(self, repo: RepoRef, pr: int) -> None:
-        """`gpurun/gate` of the pull request wants to show the newest truth, at once."""
+        """`gpurun/gate` of this and of others with the same head wants to show the newest truth at once."""
+        ...
+
+    def raise_gates(self, repo: RepoRef) -> None:
+        """The same for every pull request of the repository."""
         ...
 
     def send_publication(self, lease: Lease) -> bool:
@@ -328,8 +350,8 @@ class InstallRows(Protocol):
 
     def save_pace(self, installation_id: int, pace: Pace) -> None: ...
 
-    def tell_refusal(self, installation_id: int, login: str, *, every: timedelta) -> bool:
-        """True when this person was not told for that long; they count as told now."""
+    def count_telling(self, installation_id: int, login: str, *, window: timedelta) -> int:
+        """The how manieth answer this is to somebody without rights, since the first one of the window. 1 opens one."""
         ...
 
 
@@ -368,6 +390,10 @@ class GateRows(Protocol):
 
     def gates(self, repo: RepoRef, pr: int) -> tuple[Gate, ...]:
         """Open ones, oldest first."""
+        ...
+
+    def gates_of_commit(self, repo: RepoRef, sha: CommitSha, *, limit: int) -> tuple[Gate, ...]:
+        """Open ones, of every pull request that has this head, oldest first."""
         ...
 
     def save_gate(self, gate: Gate, lease: Lease) -> bool:

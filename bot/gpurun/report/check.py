@@ -5,12 +5,14 @@ from __future__ import annotations
 from gpurun.domain.forge import Annotation, Check, CheckStatus, Conclusion
 from gpurun.domain.run import Fault, Run, RunState, Verdict
 from gpurun.report import pieces
+from gpurun.report.buttons import run_buttons
 from gpurun.report.comment import next_command, progress, title
 from gpurun.report.facts import RunFacts
 from gpurun.report.headline import status, took
 from gpurun.report.limits import CHECK_BYTES, within
 from gpurun.report.request import allowed_by, asking
-from gpurun.report.text import code, link, plain, prose
+from gpurun.report.standing import WAITS_FOR_A_PERSON
+from gpurun.report.text import clock, code, link, plain, prose
 from gpurun.report.why import why
 
 _CONCLUSIONS: dict[Verdict, Conclusion] = {
@@ -21,8 +23,6 @@ _CONCLUSIONS: dict[Verdict, Conclusion] = {
     Verdict.CANCELLED: "cancelled",
     Verdict.REFUSED: "failure",
 }
-_WAITS_FOR_A_PERSON = frozenset({"expired", "budget", "approval"})
-"""Reasons of `refused` that somebody can lift without a new commit."""
 
 
 def check_name(run: Run) -> str:
@@ -46,11 +46,11 @@ def minimal_check(facts: RunFacts) -> Check:
 
 def conclusion(run: Run) -> Conclusion | None:
     """None while it runs."""
-    if run.verdict is Verdict.REFUSED and run.reason in _WAITS_FOR_A_PERSON:
+    if run.verdict is Verdict.REFUSED and run.reason in WAITS_FOR_A_PERSON:
         return "action_required"
     if run.verdict is not None:
         return _CONCLUSIONS[run.verdict]
-    if run.paused or run.state is RunState.WAITING_APPROVAL:
+    if run.is_held or run.state is RunState.WAITING_APPROVAL:
         return "action_required"
     return None
 
@@ -70,6 +70,7 @@ def _check(facts: RunFacts, *, summary: str, text: str) -> Check:
         started_at=run.created_at,
         completed_at=None if ended is None else run.ended_at or facts.now,
         annotations=_annotations(run),
+        actions=run_buttons(run),
     )
 
 
@@ -78,8 +79,12 @@ def _title(facts: RunFacts) -> str:
     match run.verdict:
         case None if facts.request is not None and run.cancel_at is None:
             return plain(f"{now.word}: {facts.request.command}")
+        case None if run.state is RunState.PLANNING and run.cancel_at is None and not run.paused:
+            # what is said first stands for minutes: a check is seldom edited
+            return f"in progress since {clock(run.created_at)}"
         case None:
-            return plain(f"{now.word}: {now.note}" if now.note else now.word)
+            note = ", ".join(part for part in (now.note, _place(facts)) if part)
+            return plain(f"{now.word}: {note}" if note else now.word)
         case Verdict.PASSED:
             return f"passed in {took(facts)}"
         case Verdict.LOST | Verdict.REFUSED:
@@ -87,6 +92,11 @@ def _title(facts: RunFacts) -> str:
             return plain(f"{now.word}: {where}{said.sentence}")
         case _:
             return plain(f"{said.sentence} {said.evidence}")
+
+
+def _place(facts: RunFacts) -> str:
+    before = facts.queue.before if facts.queue else None
+    return "" if not before else f"{pieces.counted(before, 'run')} before it"
 
 
 def _short(facts: RunFacts) -> str:

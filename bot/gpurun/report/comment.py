@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import datetime
 
 from gpurun.domain.folder import job_in
-from gpurun.domain.run import Attempt, AttemptState, RunState, Verdict
+from gpurun.domain.narrow import numbered
+from gpurun.domain.run import RunState, Verdict
 from gpurun.report import pieces
 from gpurun.report.facts import RunFacts
 from gpurun.report.headline import cost_words, status, took, where
 from gpurun.report.limits import COMMENT_BYTES
 from gpurun.report.request import allowed_by, asking
 from gpurun.report.text import clock, code, link, prose
+from gpurun.report.waiting import why_waiting
 from gpurun.report.why import why
 
 MAX_NAMES = 10
@@ -77,7 +78,7 @@ def plain_title(facts: RunFacts) -> str:
 
 def _title(facts: RunFacts, shown: Callable[[str], str]) -> str:
     now, run = status(facts), facts.run
-    job = job_in(shown(run.job), shown(run.folder))
+    job = numbered(job_in(shown(run.job), shown(run.folder)), run.narrow)
     words = [
         f"gpurun {job}: {now.symbol} {now.word}",
         took(facts),
@@ -91,19 +92,9 @@ def progress(facts: RunFacts) -> str:
     """What happens now, and since when; empty after the end."""
     if facts.run.state is RunState.ENDED:
         return ""
-    now = status(facts)
-    since = facts.run.state_since
-    if facts.attempt is not None and facts.run.state is RunState.ACTIVE:
-        since = _since(facts.attempt)
-    note = f": {prose(now.note, 300)}" if now.note else ""
-    return f"**{now.word}** since {clock(since)}{note}"
-
-
-def _since(attempt: Attempt) -> datetime:
-    """When the step that is shown began."""
-    if attempt.state is AttemptState.LIVE and attempt.phase is not None:
-        return attempt.phase_times.get(attempt.phase, attempt.state_since)
-    return attempt.state_since
+    now, waiting = status(facts), why_waiting(facts)
+    note = f": {prose(now.note, 300)}" if now.note and not (waiting and now.word in ("queued", "paused")) else ""
+    return f"**{now.word}** since {clock(pieces.since(facts))}{note}" + (f". {waiting}" if waiting else "")
 
 
 def _reason(facts: RunFacts) -> str:
@@ -159,7 +150,8 @@ def next_command(facts: RunFacts) -> str:  # noqa: PLR0911 - one a verdict
 
 def _footer(facts: RunFacts) -> str:
     run = facts.run
-    parts = [f"run {code(run.id)}", f"asked by {code(run.who)}"]
+    narrowed = f" as {pieces.command(run)}" if pieces.arguments(run) else ""
+    parts = [f"run {code(run.id)}", f"asked by {code(run.who)}{narrowed}"]
     if run.also_asked:
         names = [code(name, 60) for name in run.also_asked[:MAX_NAMES]]
         more = len(run.also_asked) - len(names)

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from gpurun.domain.approval import Approval
 from gpurun.domain.changed import Changed
+from gpurun.domain.gate import Pause
 from gpurun.domain.run import Attempt, Run
 from gpurun.domain.stream import Artifact
 from gpurun.domain.telemetry import Cost, Summary
@@ -32,6 +33,16 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """What a queued run waits for."""
+
+    before: int | None
+    """Runs that were asked for earlier and wait for the same place; None when it does not wait for a place."""
+    gives_up_at: datetime | None
+    """None: never."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
     """Everything a comment or check shows. Pure in, pure out: `now` is a fact too."""
 
@@ -48,6 +59,10 @@ class RunFacts:
     costs: tuple[Cost, ...] = ()
     """One for each attempt that could cost anything; an unknown cost has none."""
     artifacts: tuple[Artifact, ...] = ()
+    queue: Queue | None = None
+    """While it is queued."""
+    pause: Pause | None = None
+    """Of its repository, while it has not ended."""
     request: Request | None = None
     """While it waits for somebody's word."""
     approval: Approval | None = None

@@ -46,10 +46,10 @@ def status(facts: RunFacts) -> Status:
     run = facts.run
     if run.verdict is not None:
         return Status(*_VERDICTS[run.verdict])
-    if run.paused:
-        return Status("⏸️", "paused")
     if run.cancel_at is not None:
         return Status("⏳", "stopping", f"cancelled by {run.cancel_by}" if run.cancel_by else "")
+    if run.is_held:
+        return Status("⏸️", "paused", facts.pause.reason if facts.pause else "")
     return _live_status(run, facts)
 
 

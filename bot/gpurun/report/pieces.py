@@ -10,9 +10,11 @@ from urllib.parse import quote
 from gpurun.domain.folder import config_path as config_path_in
 from gpurun.domain.folder import job_in
 from gpurun.domain.manifest import manifest_digest
+from gpurun.domain.money import usd_text
+from gpurun.domain.narrow import numbered
 from gpurun.domain.plan import ModelPin, Plan
 from gpurun.domain.project import REFERENCE_URL
-from gpurun.domain.run import BUILDING, BUILT, FETCHED, FETCHING, Attempt, Phase, Run
+from gpurun.domain.run import BUILDING, BUILT, FETCHED, FETCHING, Attempt, AttemptState, Phase, Run, RunState
 from gpurun.domain.stream import INSTALLED, Artifact
 from gpurun.domain.telemetry import Cost, GpuSummary, Series, Summary
 from gpurun.domain.text import clean, clean_log
@@ -318,13 +320,36 @@ def config_path(run: Run) -> str:
 
 def job_name(run: Run) -> str:
     """`smoke`, or `smoke (sub)` for the job of a file in a sub-folder. Untrusted text."""
-    return job_in(run.job, run.folder)
+    return numbered(job_in(run.job, run.folder), run.narrow)
 
 
 def command(run: Run, word: str = "") -> str:
     """What to type for this job, as code: `/gpurun cancel smoke path=sub`."""
-    words = ["/gpurun", word, run.job, f"path={run.folder}" if run.folder else ""]
+    folder = f"path={run.folder}" if run.folder else ""
+    words = ["/gpurun", word, run.job, folder, *(() if word else arguments(run))]
     return code(" ".join(part for part in words if part))
+
+
+def arguments(run: Run) -> list[str]:
+    """What was asked of it beyond its file, as it is typed."""
+    narrow = run.narrow
+    most = "" if narrow.max_usd_micro is None else usd_text(narrow.max_usd_micro)
+    repeat = str(narrow.of) if narrow.of > 1 else ""
+    typed = {"gpu": narrow.gpu, "provider": narrow.provider, "repeat": repeat, "max-cost": most}
+    return [f"{key}={value}" for key, value in typed.items() if value]
+
+
+def since(facts: RunFacts) -> datetime:
+    """When the step that is shown began."""
+    run, attempt = facts.run, facts.attempt
+    if run.state is not RunState.ACTIVE or attempt is None:
+        # who waits for a place, or for the end of a pause, has waited since it was asked for or tried last
+        waits = run.is_held or (facts.queue is not None and facts.queue.before is not None)
+        last = attempt.result_at if attempt and attempt.result_at else run.created_at
+        return last if waits else run.state_since
+    if attempt.state is AttemptState.LIVE and attempt.phase is not None:
+        return attempt.phase_times.get(attempt.phase, attempt.state_since)
+    return attempt.state_since
 
 
 def config_line(run: Run) -> str:

@@ -78,20 +78,26 @@ def _changed(facts: RunFacts, request: Request) -> str:
     diffs = [(f"{one.key} of {run.job}", one.diff) for one in request.changed]
     if request.file_diff:
         diffs.append((f"{pieces.config_path(run)} against {run.base_ref}", request.file_diff))
-    folds, room = [], MAX_DIFF_BYTES
+    files_url = f"{_pull_url(facts)}/files" if facts.forge_url else ""
+    return "\n\n".join([about, *folds(diffs, files_url)])
+
+
+def folds(diffs: Sequence[tuple[str, Sequence[str]]], files_url: str) -> list[str]:
+    """Diffs with their titles, each folded, all of them within what a comment has room for."""
+    made, room = [], MAX_DIFF_BYTES
     for title, diff in diffs:
         shown = _within(diff, room)
         room -= sum(len(line.encode()) + 1 for line in shown)
-        folds.append(_fold(title, diff, shown, facts))
-    return "\n\n".join([about, *folds])
+        made.append(_fold(title, diff, shown, files_url))
+    return made
 
 
-def _fold(title: str, diff: Sequence[str], shown: Sequence[str], facts: RunFacts) -> str:
+def _fold(title: str, diff: Sequence[str], shown: Sequence[str], files_url: str) -> str:
     added = sum(line.startswith("+") for line in diff)
     removed = sum(line.startswith("-") for line in diff)
     more = ""
     if left := len(diff) - len(shown):
-        files = link("the pull request's files", f"{_pull_url(facts)}/files" if facts.forge_url else "")
+        files = link("the pull request's files", files_url)
         more = f"**{left} more lines are not shown here.** They are in {files}.\n\n"
     summary = f"{escape(plain(title))}: +{added} -{removed}"
     block = fenced("\n".join(shown), "diff") if shown else ""

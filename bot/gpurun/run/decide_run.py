@@ -19,12 +19,17 @@ from gpurun.run.timers import (
     OFFER_POLL,
     PLANNING_LIMIT,
     RETRY_PAUSE,
+    WATCH,
     WATCH_RUN,
     list_poll,
     slot_poll,
 )
 from gpurun.run.trust import is_approved
 from gpurun.run.verdict import cannot_claim, end_is_ordered, verdict_of, worth_a_retry
+
+FOR_A_SLOT = "slot"
+FOR_AN_OFFER = "capacity"
+"""What a queued run waits for, as its `reason`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +40,8 @@ class RunFacts:
     """Of providers where create is allowed, cheapest first; None: not asked in this step."""
     free_slots: Mapping[str, int] = field(default_factory=dict)
     """By provider."""
+    slots: Mapping[str, int] = field(default_factory=dict)
+    """How many there are, by provider."""
     no_offer_because: str = ""
     is_listing: bool = False
     """A provider cannot be used before its first list, which is on its way."""
@@ -99,6 +106,24 @@ def decide_run(run: Run, attempts: tuple[Attempt, ...], facts: RunFacts, now: da
             assert_never(run.state)
 
 
+def gives_up_at(run: Run) -> datetime | None:
+    """When a run that has not started ends by itself, as things are; None: never, or it has started."""
+    if run.is_held or (run.state is RunState.QUEUED and run.reason == FOR_A_SLOT):
+        return None
+    limits = {
+        RunState.PLANNING: PLANNING_LIMIT,
+        RunState.WAITING_APPROVAL: APPROVAL_LIMIT,
+        RunState.QUEUED: NO_OFFER_LIMIT,
+    }
+    return run.state_since + limits[run.state] if run.state in limits else None
+
+
+def fits(run: Run, quote: Quote, spent_usd_micro: int = 0) -> bool:
+    """The ceiling that was typed with the command allows it."""
+    most = run.narrow.max_usd_micro
+    return most is None or spent_usd_micro + quote.worst_usd_micro <= most
+
+
 def quote_of(run: Run, offer: Offer) -> Quote:
     """What one attempt of the planned run would cost there at the worst."""
     longest_s = run.plan.max_duration_s if run.plan else 0
@@ -141,6 +166,8 @@ def end(
 def _planning(run: Run, now: datetime) -> RunDecision:
     if run.cancel_at is not None:
         return _cancelled(run, now)
+    if run.paused:
+        return _held(run, now)
     if now >= run.state_since + PLANNING_LIMIT:
         detail = run.last_error or "The pins of the job could not be resolved in time."
         return SaveRun(end(run, Verdict.LOST, now, reason="resolve", detail=detail))
@@ -152,6 +179,8 @@ def _waiting_approval(run: Run, facts: RunFacts, now: datetime) -> RunDecision:
         return _cancelled(run, now)
     if now >= run.state_since + APPROVAL_LIMIT:
         return SaveRun(end(run, Verdict.REFUSED, now, reason="expired", detail="Nobody approved the run in 13 days."))
+    if run.quote is not None and not fits(run, run.quote):
+        return _beyond_the_ceiling(run, run.quote, facts, now)
     approval = facts.approval
     if approval is None or approval.sha != run.sha:
         return _wait(replace(run, tries=0, detail=""), run.state_since + APPROVAL_LIMIT)
@@ -172,11 +201,11 @@ def _too_dear(quote: Quote | None, facts: RunFacts) -> str:
     return f"It may cost ${usd_text(usd_up(worst))}, and the approval by {facts.approval.by} is for at most ${most}."
 
 
-def _queued(  # noqa: PLR0911 - guards
-    run: Run, attempts: tuple[Attempt, ...], facts: RunFacts, now: datetime
-) -> RunDecision:
+def _queued(run: Run, attempts: tuple[Attempt, ...], facts: RunFacts, now: datetime) -> RunDecision:
     if run.cancel_at is not None:
         return _cancelled(run, now)
+    if run.paused:
+        return _held(run, now)
     retry_at = attempts[-1].result_at + RETRY_PAUSE if attempts and attempts[-1].result_at else now
     if now < retry_at:
         return _wait(run, retry_at)
@@ -185,20 +214,35 @@ def _queued(  # noqa: PLR0911 - guards
     if facts.offers is None:
         # the limit is looked at after the offers: waiting for a slot is no lack of them
         return AskOffers()
-    dear = [_too_dear(quote_of(run, offer), facts) if run.untrusted else "" for offer in facts.offers]
+    return _of_offers(run, attempts, facts, facts.offers, now)
+
+
+def _of_offers(
+    run: Run, attempts: tuple[Attempt, ...], facts: RunFacts, offers: tuple[Offer, ...], now: datetime
+) -> RunDecision:
+    within = [offer for offer in offers if fits(run, quote_of(run, offer), facts.spent_usd_micro)]
+    if offers and not within:
+        quotes = (quote_of(run, offer) for offer in offers)
+        least = min(quotes, key=lambda quote: quote.worst_usd_micro)
+        return _beyond_the_ceiling(run, least, facts, now)
+    dear = [_too_dear(quote_of(run, offer), facts) if run.untrusted else "" for offer in within]
     if dear and all(dear):
         # with the price of now: that of before would let it go on again at once
-        least = min((quote_of(run, offer) for offer in facts.offers), key=lambda quote: quote.worst_usd_micro)
+        least = min((quote_of(run, offer) for offer in within), key=lambda quote: quote.worst_usd_micro)
         waiting = replace(enter(run, RunState.WAITING_APPROVAL, now), approval="", quote=least)
         return SaveRun(replace(waiting, detail=_too_dear(least, facts)))
-    covered = [offer for offer, why in zip(facts.offers, dear, strict=True) if not why]
+    covered = [offer for offer, why in zip(within, dear, strict=True) if not why]
     free = [offer for offer in covered if facts.free_slots.get(offer.provider, 0) > 0]
     if free:
         return Choose(_elsewhere_first(free, attempts)[0])
     if covered:
-        label = covered[0].label
-        waiting = replace(run, state_since=now, tries=0, reason="slot", detail=f"Waiting for a free place on {label}.")
+        detail = _no_place(covered[0], facts)
+        waiting = replace(run, state_since=now, tries=0, reason=FOR_A_SLOT, detail=detail)
         return _wait(waiting, now + slot_poll(now - run.created_at))
+    return _no_offer(run, facts, now)
+
+
+def _no_offer(run: Run, facts: RunFacts, now: datetime) -> RunDecision:
     if facts.never:
         refused = end(run, Verdict.REFUSED, now, reason="hardware", detail=facts.never, error_line=facts.resources_line)
         return SaveRun(refused)
@@ -206,7 +250,31 @@ def _queued(  # noqa: PLR0911 - guards
     if now >= run.state_since + NO_OFFER_LIMIT:
         return SaveRun(end(run, Verdict.LOST, now, reason="no_capacity", detail=because))
     again = list_poll(now - run.state_since) if facts.is_listing else OFFER_POLL
-    return _wait(replace(run, tries=0, reason="capacity", detail=because), now + again)
+    return _wait(replace(run, tries=0, reason=FOR_AN_OFFER, detail=because), now + again)
+
+
+def _no_place(offer: Offer, facts: RunFacts) -> str:
+    """Which limit holds the run. The same for all that wait for that place."""
+    slots = facts.slots.get(offer.provider, 0)
+    taken = f": all {slots} are taken" if slots > 1 else ": the only one is taken" if slots else ""
+    return f"Waiting for a free place on {offer.label}{taken}."
+
+
+def _held(run: Run, now: datetime) -> SaveRun:
+    """Until the end of the pause no limit of time comes nearer."""
+    return _wait(replace(run, state_since=now, tries=0), now + WATCH)
+
+
+def _beyond_the_ceiling(run: Run, least: Quote, facts: RunFacts, now: datetime) -> SaveRun:
+    """Everything is dearer than what was typed."""
+    most, worst = run.narrow.max_usd_micro or 0, facts.spent_usd_micro + least.worst_usd_micro
+    spent = ", with what earlier attempts cost," if facts.spent_usd_micro else ""
+    detail = (
+        f"It may cost ${usd_text(usd_up(worst))}{spent} on {least.label}, the cheapest there is, and "
+        f"`max-cost={usd_text(most)}` allows less. Write the command again with "
+        f"`max-cost={usd_text(usd_up(worst))}`, or without it."
+    )
+    return SaveRun(end(run, Verdict.REFUSED, now, reason="budget", detail=detail))
 
 
 def _elsewhere_first(offers: list[Offer], attempts: tuple[Attempt, ...]) -> list[Offer]:

@@ -11,7 +11,10 @@ from gpurun.domain.forge import Permission, PullRequest
 from gpurun.domain.ids import RepoName
 from gpurun.domain.run import Run, Untrusted
 
-NO_SECRETS = "Code that somebody else had to approve gets no secrets, and the job or its image needs some."
+NO_SECRETS = (
+    "Code that somebody else had to approve gets no secrets, and the job or its image needs some. "
+    "Somebody with write access can open a pull request with it from a branch of this repository."
+)
 
 
 def untrusted_because(

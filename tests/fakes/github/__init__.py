@@ -24,7 +24,8 @@ People act at once, and each act queues the deliveries that GitHub would send:
     sha = alice.push(pull, {"train.py": "..."})           # moves the head: `synchronize`; force=True rewrites it
     alice.open_pull_request(repo, ..., fork=True)         # from alice's fork; alice.delete_fork(pull)
     alice.close(pull); alice.reopen(pull); alice.merge(pull)
-    alice.rerequest(check); alice.click(check, "cancel")  # the buttons of a check
+    alice.press(check, "cancel"); alice.rerun(check)      # the buttons of a check
+    alice.rerun_all(pull)                                 # Re-run all checks
     issue = alice.open_issue(repo, "title")               # comments on it have no `issue.pull_request`
 
 Deliveries:
@@ -33,6 +34,7 @@ Deliveries:
     await github.redeliver(sent[0])                       # the same GUID and bytes again
     github.queued, github.sent                            # lists; reorder or drop queued ones as you like
     github.replace_hook_secret("...")                     # later deliveries are signed with it
+    github.records                                        # every try, as the App reads it; `records_lag_s` late
 
 Look at the outcome (plain attributes, newest state):
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -18,7 +18,7 @@ from tests.fakes.github import access, checks_api, git_http, page, payloads
 from tests.fakes.github.answers import Json, Refusal, forbidden, invalid, not_found, not_in_schema, read_json, refuse
 from tests.fakes.github.front import Front
 from tests.fakes.github.people import edit_comment, write_comment
-from tests.fakes.github.state import CheckRun, Comment, Issue, Pull, Reaction, Repo
+from tests.fakes.github.state import CheckRun, Comment, HookRecord, Issue, Pull, Reaction, Repo
 
 if TYPE_CHECKING:
     from tests.fakes.github.fake import FakeGitHub
@@ -44,6 +44,8 @@ def make(github: FakeGitHub) -> ASGIApp:
     api = Starlette(
         routes=[
             Route("/app", rest.app, methods=["GET"]),
+            Route("/app/hook/deliveries", rest.deliveries, methods=["GET"]),
+            Route("/app/hook/deliveries/{id:int}", rest.delivery, methods=["GET"]),
             Route("/app/installations/{id:int}/access_tokens", rest.token, methods=["POST"]),
             Route(f"{repo}/installation", rest.installation, methods=["GET"]),
             Route(f"{repo}/pulls/{{number:int}}", rest.pull, methods=["GET"]),
@@ -90,6 +92,33 @@ class Rest:
     async def app(self, request: Request) -> Response:
         access.check_app(self._github, request)
         return JSONResponse(payloads.app(self._github))
+
+    def _records(self) -> list[HookRecord]:
+        """Newest first; what is too new is not there yet."""
+        last = self._github.clock.now() - timedelta(seconds=self._github.records_lag_s)
+        return [record for record in reversed(self._github.records) if record.at <= last]
+
+    async def deliveries(self, request: Request) -> Response:
+        """The cursor names the record that the next page begins with."""
+        access.check_app(self._github, request)
+        records, query = self._records(), request.query_params
+        if cursor := query.get("cursor"):
+            if not cursor.startswith("v1_"):
+                raise Refusal(400, "Invalid cursor parameter")
+            records = [record for record in records if record.id <= int(cursor.removeprefix("v1_"))]
+        size = min(int(query.get("per_page", 30)), PER_PAGE_MAX)
+        headers = {}
+        if len(records) > size:
+            following = request.url.include_query_params(cursor=f"v1_{records[size].id}")
+            headers["link"] = f'<{following}>; rel="next"'
+        return JSONResponse([payloads.hook_item(record) for record in records[:size]], headers=headers)
+
+    async def delivery(self, request: Request) -> Response:
+        access.check_app(self._github, request)
+        found = [record for record in self._records() if record.id == request.path_params["id"]]
+        if not found:
+            raise not_found()
+        return JSONResponse(payloads.hook_delivery(self._github, found[0]))
 
     async def token(self, request: Request) -> Response:
         return JSONResponse(await access.make_token(self._github, request), status_code=201)

@@ -28,6 +28,7 @@ from tests.fakes.github.state import (
     Account,
     CheckRun,
     Comment,
+    HookRecord,
     Installation,
     Issue,
     Repo,
@@ -89,6 +90,9 @@ class FakeGitHub:
         self.requests: list[SeenRequest] = []
         self.queued: list[SentHook] = []
         self.sent: list[SentHook] = []
+        self.records: list[HookRecord] = []
+        self.records_lag_s = 0.0
+        self._suites: dict[tuple[int, str], int] = {}
         self.hook_url = ""
         self.hook_transport: httpx.AsyncBaseTransport | None = None
         self.hook_down = False
@@ -155,6 +159,10 @@ class FakeGitHub:
 
     def new_check_id(self) -> int:
         return next(self._check_ids)
+
+    def suite_id(self, repo: Repo, sha: str) -> int:
+        """All checks of the App at one commit are one suite."""
+        return self._suites.setdefault((repo.id, sha), next(self._check_ids))
 
     # what happened
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from tests.fakes.github.gitrepo import Change
-from tests.fakes.github.state import ROLES, Account, CheckRun, Comment, Issue, Pull, Reaction, Repo
+from tests.fakes.github.state import ROLES, Account, CheckRun, Comment, HookRecord, Issue, Pull, Reaction, Repo
 
 if TYPE_CHECKING:
     from tests.fakes.github.fake import FakeGitHub
@@ -304,7 +305,7 @@ def check(github: FakeGitHub, it: CheckRun) -> Json:
             "annotations_count": len(it.annotations),
             "annotations_url": f"{url}/annotations",
         },
-        "check_suite": {"id": it.id + 1},
+        "check_suite": {"id": github.suite_id(it.repo, it.head_sha)},
         "app": app(github) | {"id": it.app_id},
         # GitHub names no pull request whose head is in a fork
         "pull_requests": [pull_of_check(github, one) for one in pulls],
@@ -345,3 +346,41 @@ def check_event(github: FakeGitHub, action: str, it: CheckRun, *, sender: Accoun
     if identifier:
         event["requested_action"] = {"identifier": identifier}
     return event
+
+
+def suite_event(github: FakeGitHub, action: str, it: Pull, *, sender: Account) -> Json:
+    """Of all checks of the App at the head of a pull request."""
+    suite = {
+        "id": github.suite_id(it.repo, it.head_sha),
+        "head_branch": it.head_branch if it.head_repo is it.repo else None,
+        "head_sha": it.head_sha,
+        "status": "completed",
+        "app": app(github),
+        "pull_requests": [pull_of_check(github, it)] if it.head_repo is it.repo else [],
+    }
+    return {"action": action, "check_suite": suite, "sender": user(github, sender)}
+
+
+def hook_item(it: HookRecord) -> Json:
+    """A delivery on the App's list."""
+    known = {200: "OK", 202: "Accepted", 0: "timed out"}
+    return {
+        "id": it.id,
+        "guid": it.hook.guid,
+        "delivered_at": time(it.at),
+        "redelivery": it.again,
+        "duration": 0.03,
+        "status": known.get(it.status, "Invalid HTTP Response"),
+        "status_code": it.status,
+        "event": it.hook.event,
+        "action": it.hook.action,
+        "installation_id": it.hook.installation_id,
+        "repository_id": it.hook.repo_id,
+        "throttled_at": None,
+    }
+
+
+def hook_delivery(github: FakeGitHub, it: HookRecord) -> Json:
+    """The same, whole."""
+    request = {"headers": dict(it.hook.headers), "payload": json.loads(it.hook.truth)}
+    return hook_item(it) | {"url": github.hook_url, "request": request, "response": {"headers": {}, "payload": ""}}

@@ -155,11 +155,16 @@ class Person:
 
     # buttons of a check
 
-    def rerequest(self, check: CheckRun) -> None:
-        """The Re-run button."""
+    def rerun(self, check: CheckRun) -> None:
+        """GitHub's own Re-run button."""
         self._check_hook("rerequested", check)
 
-    def click(self, check: CheckRun, identifier: str) -> None:
+    def rerun_all(self, pull: Pull) -> None:
+        """Re-run all checks, at the head of a pull request."""
+        payload = payloads.suite_event(self.github, "rerequested", pull, sender=self.account)
+        self.github.queue("check_suite", "rerequested", pull.repo, payload)
+
+    def press(self, check: CheckRun, identifier: str) -> None:
         """A button that the check shows."""
         assert identifier in [action.identifier for action in check.actions], f"no button {identifier}: {check.actions}"
         self._check_hook("requested_action", check, identifier=identifier)

@@ -211,6 +211,24 @@ class SentHook:
     made_at: datetime
     statuses: list[int] = field(default_factory=list)
     """One per try; 0 when nobody answered."""
+    installation_id: int = 0
+    repo_id: int | None = None
+    truth: bytes = field(init=False)
+    """What GitHub's own record says, whatever somebody makes of `body`."""
+
+    def __post_init__(self) -> None:
+        self.truth = self.body
+
+
+@dataclass(frozen=True)
+class HookRecord:
+    """One try to send a delivery, as the App can read it."""
+
+    id: int
+    hook: SentHook
+    at: datetime
+    status: int
+    again: bool
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from tests.fakes.github import payloads
-from tests.fakes.github.state import Installation, Repo, SentHook
+from tests.fakes.github.state import HookRecord, Installation, Repo, SentHook
 
 if TYPE_CHECKING:
     from tests.fakes.github.fake import FakeGitHub
@@ -46,7 +46,16 @@ def make(
         "X-GitHub-Hook-Installation-Target-Type": "integration",
         "X-GitHub-Hook-Installation-Target-ID": str(github.app.id),
     }
-    return SentHook(guid=guid, event=event, action=action, body=body, headers=headers, made_at=github.clock.now())
+    return SentHook(
+        guid=guid,
+        event=event,
+        action=action,
+        body=body,
+        headers=headers,
+        made_at=github.clock.now(),
+        installation_id=installation.id,
+        repo_id=repo.id if repo else None,
+    )
 
 
 def signature(secret: str, body: bytes) -> str:
@@ -56,7 +65,7 @@ def signature(secret: str, body: bytes) -> str:
 
 async def send(github: FakeGitHub, hook: SentHook) -> int:
     """One try. Returns the status, 0 when nobody answered in time."""
-    status = 0
+    status, at = 0, github.clock.now()
     if not github.hook_down:
         assert github.hook_url, "nobody said where deliveries go: set github.hook_url"
         headers = {
@@ -69,5 +78,7 @@ async def send(github: FakeGitHub, hook: SentHook) -> int:
             except httpx.TransportError:
                 status = 0
     hook.statuses.append(status)
+    record = HookRecord(id=github.new_id(), hook=hook, at=at, status=status, again=len(hook.statuses) > 1)
+    github.records.append(record)
     github.touch()
     return status

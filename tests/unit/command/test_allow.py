@@ -2,7 +2,22 @@ import pytest
 
 from gpurun.command.allow import may, rights_of, who_may
 from gpurun.command.grammar import Who
-from gpurun.domain.command import Approve, Cancel, Help, Revoke, RunJob
+from gpurun.domain.command import (
+    Approve,
+    Cancel,
+    CancelOverride,
+    Help,
+    ListJobs,
+    Logs,
+    OverrideJob,
+    PauseRepo,
+    ResumeRepo,
+    Retry,
+    Revoke,
+    RunJob,
+    Status,
+    StopAll,
+)
 from gpurun.domain.config import PermissionKeys
 from gpurun.domain.errors import NotAllowed
 from gpurun.domain.forge import Permission
@@ -40,6 +55,22 @@ def keys(text):
         (Revoke(), TO_APPROVE, False, True),
         (APPROVE, ALL, False, True),
         (RunJob("smoke"), ALL, False, True),
+        (ListJobs(), frozenset(), False, True),
+        (Status(), frozenset(), False, True),
+        (Logs(), frozenset(), False, True),
+        (Retry(), RUN_ONLY, False, True),
+        (Retry(every=True), frozenset(), False, False),
+        (Retry(), frozenset(), True, True),
+        (OverrideJob("smoke", "x"), RUN_ONLY, True, False),
+        (OverrideJob("smoke", "x"), TO_APPROVE, False, True),
+        (CancelOverride(), RUN_ONLY, True, False),
+        (CancelOverride(), TO_APPROVE, False, True),
+        (PauseRepo("x"), TO_APPROVE, True, False),
+        (PauseRepo("x"), ALL, False, True),
+        (ResumeRepo(), TO_APPROVE, True, False),
+        (ResumeRepo(), ALL, False, True),
+        (StopAll(), TO_APPROVE, True, False),
+        (StopAll(), ALL, False, True),
     ],
 )
 def test_who_may(command, rights, own_run, allowed):

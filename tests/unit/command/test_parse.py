@@ -4,10 +4,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpurun.command.arguments import DOUBLE_QUOTES
 from gpurun.command.grammar import TABLE, help_text, render
+from gpurun.command.lines import INVISIBLE
 from gpurun.command.parse import parse, suggest
-from gpurun.domain.command import Approve, Cancel, Command, Help, Revoke, RunJob
-from gpurun.domain.command_words import RESERVED_WORDS
+from gpurun.domain.command import (
+    Approve,
+    Cancel,
+    CancelOverride,
+    Command,
+    Help,
+    ListJobs,
+    Logs,
+    OverrideJob,
+    PauseRepo,
+    ResumeRepo,
+    Retry,
+    Revoke,
+    RunJob,
+    Status,
+    StopAll,
+)
+from gpurun.domain.command_words import RESERVED_WORDS, WORDS_NOW
 from gpurun.domain.errors import CommandError
 from gpurun.domain.folder import typed_folder
 from gpurun.domain.ids import CommitSha
@@ -145,11 +163,36 @@ def test_b016_b017_lines_that_are_not_ours(body):
     ("body", "part"),
     [
         ("/gpurun run", "needs the name of a job"),
-        ("/gpurun smoke gpu=a100", "Arguments such as `gpu=…` are not in this version."),
-        ("/gpurun gpu=a100", "Arguments such as `gpu=…` are not in this version."),
+        ("/gpurun smoke gpu=a100", "`/gpurun smoke`: 'a100' is no GPU need. Write a count (1), memory (24GB..80GB)"),
+        ("/gpurun gpu=24GB", "needs the name of a job"),
+        ("/gpurun smoke spot=yes", "Arguments such as `spot=…` are not in this version. `path=<folder>`, `gpu=<size>`"),
+        ("/gpurun smoke provider=runpod", "the provider runpod is not in this version"),
+        ("/gpurun smoke provider=nowhere", "'nowhere' is no provider. Known here: docker."),
+        ("/gpurun smoke sha=abcdef", "`sha=` needs the first 7 to 40 hex digits"),
+        ("/gpurun smoke sha=" + "a" * 41, "`sha=` needs the first 7 to 40 hex digits"),
+        ("/gpurun smoke sha=ghijklm", "`sha=` needs the first 7 to 40 hex digits"),
+        ("/gpurun smoke repeat=1", "`repeat=` needs a number from 2 to 5. Write `repeat=3` for three runs."),
+        ("/gpurun smoke repeat=6", "`repeat=` needs a number from 2 to 5"),
+        ("/gpurun smoke repeat=", "`repeat=` needs a number from 2 to 5"),
+        ("/gpurun smoke max-cost=much", "is no amount. Write dollars such as `max-cost=0.50`"),
+        ('/gpurun smoke reason="x"', "`reason=…` is no argument of this command. It knows `path=<folder>`, "),
+        ("/gpurun pause", 'needs a reason that everybody can read. Write `reason="…"` behind it.'),
+        ('/gpurun pause reason=" "', "needs a reason that everybody can read"),
+        ('/gpurun pause reason="open', 'the quotation mark behind `reason=` is not closed. Write `reason="…"`.'),
+        ("/gpurun pause reason=" + "x" * 301, "is longer than 300 characters"),
+        ("/gpurun pause maintenance", "`maintenance` is not understood here"),
+        ("/gpurun override smoke", "`/gpurun override`: it needs a reason"),
+        ('/gpurun override reason="x"', "needs the name of a job"),
+        ("/gpurun override cancel smoke full", "`full` is not understood here"),
+        ("/gpurun retry all smoke", "`smoke` is not understood here"),
+        ("/gpurun retry smoke gpu=1", "`gpu=…` is no argument of this command. It knows `path=<folder>`."),
+        ("/gpurun status smoke", "`smoke` is not understood here"),
+        ("/gpurun stop-all please", "`please` is not understood here"),
+        ("/gpurun stopall now", "`stopall` is no command. Did you mean `/gpurun stop-all`?"),
+        ("/gpurun overide smoke", "`overide` is no command. Did you mean `/gpurun override`?"),
         ('/gpurun smoke --env "A=$(id)"', "Options such as `--env` are not in this version."),
         ("/gpurun smoke paht=sub", "There is no argument `paht=…`. Did you mean `path=…`?"),
-        ("/gpurun smoke colour=red", "Arguments such as `colour=…` are not in this version. `path=<folder>` is."),
+        ("/gpurun smoke colour=red", "Arguments such as `colour=…` are not in this version. `path=<folder>`, "),
         ("/gpurun path=sub", "needs the name of a job"),
         ("/gpurun smoke path=", "`path=` needs a folder. The top needs no `path=`."),
         ("/gpurun smoke path=.", "`path=` needs a folder."),
@@ -194,7 +237,46 @@ def test_planned_commands_say_not_in_this_version(word):
 
 
 def test_the_table_and_the_reserved_words_agree():
-    assert {entry.word for entry in TABLE} <= RESERVED_WORDS
+    assert {entry.word.split()[0] for entry in TABLE} == set(WORDS_NOW)
+    assert set(WORDS_NOW) <= RESERVED_WORDS
+
+
+@pytest.mark.parametrize(
+    ("typed", "command"),
+    [
+        ("smoke gpu=24GB..80GB:2", RunJob("smoke", gpu="24GB..80GB:2")),
+        ("smoke provider=Docker", RunJob("smoke", provider="docker")),
+        ("sha=ABCDEF0 smoke.", RunJob("smoke", sha="abcdef0")),
+        ("run smoke repeat=5 max-cost=$0.50", RunJob("smoke", repeat=5, max_usd_micro=500_000)),
+        ("list", ListJobs()),
+        ("Status!", Status()),
+        ("logs", Logs()),
+        ("logs smoke path=sub", Logs("smoke", "sub")),
+        ("logs 01kdrun0000000000000000001", Logs("01kdrun0000000000000000001")),
+        ("cancel 01kdrun0000000000000000001", Cancel("01kdrun0000000000000000001")),
+        ("retry", Retry()),
+        ("retry smoke path=sub", Retry("smoke", "sub")),
+        ("Retry All", Retry(every=True)),
+        ('override smoke reason="flaky host"', OverrideJob("smoke", "flaky host")),
+        ('override reason="flaky host" smoke path=sub', OverrideJob("smoke", "flaky host", "sub")),
+        ("override smoke reason=“flaky host”.", OverrideJob("smoke", "flaky host")),
+        ("override smoke reason=„flaky host“ path=sub", OverrideJob("smoke", "flaky host", "sub")),
+        ("override smoke reason='it's flaky' path=sub", OverrideJob("smoke", "it's flaky", "sub")),
+        (
+            "override smoke path=sub reason=flaky host, see path=x.",
+            OverrideJob("smoke", "flaky host, see path=x.", "sub"),
+        ),
+        ("override smoke REASON=he said “no” twice", OverrideJob("smoke", "he said 'no' twice")),
+        ('override smoke reason="/gpurun full"', OverrideJob("smoke", "/gpurun full")),
+        ("override cancel", CancelOverride()),
+        ("override cancel smoke path=sub", CancelOverride("smoke", "sub")),
+        ('pause reason="moving  the\u200b rack"', PauseRepo("moving the rack")),
+        ("resume", ResumeRepo()),
+        ("stop-all", StopAll()),
+    ],
+)
+def test_words_and_arguments(typed, command):
+    assert parse(f"/gpurun {typed}") == (command,)
 
 
 def test_b015_several_commands_with_crlf_are_each_read_once():
@@ -249,12 +331,39 @@ folders = st.just("") | st.lists(
     st.from_regex(r"[\w@+~#%=,()\[\]-][\w.=é-]{0,8}", fullmatch=True), min_size=1, max_size=5
 ).map("/".join).filter(is_typed_folder)
 commits = st.from_regex(r"[0-9a-f]{40}", fullmatch=True).map(CommitSha)
+amounts = st.none() | st.integers(0, 999_999_999_999)
+
+
+def as_reason(text):
+    """As a person may have written it: what nobody sees and what turns text around is another test's."""
+    shown = "".join("'" if char in DOUBLE_QUOTES else char for char in text if char not in INVISIBLE)
+    return " ".join(shown.split())[:300].strip()
+
+
+reasons = (
+    st.text(st.characters(exclude_categories=["Cc", "Cf", "Cs", "Co"]), min_size=1, max_size=320)
+    .map(as_reason)
+    .filter(bool)
+)
 commands = st.one_of(
-    st.builds(RunJob, jobs, folders),
+    st.builds(
+        RunJob,
+        jobs,
+        folders,
+        gpu=st.sampled_from(["", "0", "2", "24GB", "24GB..80GB", "24GB..80GB:2", "..80GB"]),
+        provider=st.sampled_from(["", "docker"]),
+        sha=st.just("") | st.from_regex(r"[0-9a-f]{7,40}", fullmatch=True),
+        repeat=st.integers(1, 5),
+        max_usd_micro=amounts,
+    ),
     st.builds(Cancel, st.none() | jobs, folders),
-    st.builds(Approve, commits, st.none() | st.integers(0, 999_999_999_999)),
-    st.just(Revoke()),
-    st.just(Help()),
+    st.builds(Logs, st.none() | jobs, folders),
+    st.builds(Retry, st.none() | jobs.filter(lambda name: name != "all"), folders),
+    st.builds(CancelOverride, st.none() | jobs, folders),
+    st.builds(OverrideJob, jobs, reasons, folders),
+    st.builds(PauseRepo, reasons),
+    st.builds(Approve, commits, amounts),
+    st.sampled_from([Revoke(), Help(), ListJobs(), Status(), Retry(every=True), ResumeRepo(), StopAll()]),
 )
 
 
@@ -290,10 +399,9 @@ def test_approvals(typed, command):
         (f"approve sha={'a' * 40} max-cost=1e9", "is no amount"),
         (f"approve sha={'a' * 40} path=sub", "is no argument of this command"),
         (f"approve sha={'a' * 40} maxcost=1", "Did you mean `max-cost=…`?"),
-        (f"approve sha={'a' * 40} gpu=A100", "are not in this version"),
+        (f"approve sha={'a' * 40} gpu=A100", "`gpu=…` is no argument of this command"),
         ("revoke smoke", "is not understood here"),
         (f"revoke sha={'a' * 40}", "has no arguments"),
-        (f"smoke sha={'a' * 40}", "is no argument of this command"),
     ],
 )
 def test_what_is_no_approval_is_told(typed, told):

@@ -56,9 +56,19 @@ def test_each_command_line_exists(line):
 @pytest.mark.parametrize("line", COMMENTS)
 def test_each_comment_that_is_shown_is_understood(line):
     # in a table of usage `<job>` stands for a name, and `[job]` for one that may be left out
-    typed = line.replace("sha=<40 hex>", f"sha={'a' * 40}").replace("sha=…", f"sha={'a' * 40}")
-    typed = re.sub(r"\[max-cost=[^]]+\]", "max-cost=1", typed)
-    plain = re.sub(r"\[(path=\w+)\]", r"\1", re.sub(r"<\w+>|\[\w+\]", "smoke", typed))
+    values = {
+        "<commit>": "a" * 40,
+        "<40 hex>": "a" * 40,
+        "sha=…": f"sha={'a' * 40}",
+        "max-cost=…": "max-cost=1",
+        "<usd>": "1",
+        "<2..5>": "3",
+    }
+    values |= {"<size>": "24GB", "<id>": "docker", "<run id>": "01kdrun0000000000000000001", "[job or run id]": "[job]"}
+    typed = line
+    for shown, value in values.items():
+        typed = typed.replace(shown, value)
+    plain = re.sub(r"\[([\w-]+=[^]]+)\]", r"\1", re.sub(r"<\w+>|\[\w+\]", "smoke", typed))
     (understood,) = parse(plain.replace("…", "x").strip())
     assert not isinstance(understood, CommandError) or "not in this version" in str(understood)
 

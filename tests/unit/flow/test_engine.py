@@ -201,7 +201,7 @@ async def test_pins_are_resolved_side_by_side_and_what_went_well_stays(world):
     run = await world.the_run()
     assert (run.state, run.pins.tree, run.last_error) == (RunState.PLANNING, TREE, "429")
     world.git.trees.clear()  # nobody asks again
-    await world.run_for(seconds=20)
+    await world.run_for(seconds=40, beats=40)
     await world.expect(Verdict.PASSED)
 
 
@@ -259,7 +259,7 @@ async def test_models_are_pinned_one_by_one(world):
     world.hub.models = {("org/a", revision): ()}
     world.hub.errors = [HubUnavailable("503")]
     await world.start(config_text=text)
-    await world.run_for(seconds=20)
+    await world.run_for(seconds=40, beats=40)
     run = await world.expect(Verdict.PASSED)
     assert [pin.id for pin in run.plan.models] == ["org/a"]
 

@@ -152,7 +152,7 @@ async def test_a_broken_file_there_starts_nothing(world):
     await world.start(policy_text="version: 1\npolicy: {images: 5}\n")
     comment, _ = await refused(world, "policy")
     assert "The policy of the default branch cannot be read" in comment
-    assert "Correct `.gpurun.yml` there." in comment
+    assert "Who may merge there can correct its `.gpurun.yml`." in comment
 
 
 async def test_another_fault_of_that_file_is_no_matter(world):

@@ -148,7 +148,8 @@ async def test_b021_a_merged_pull_request_runs_nothing_and_says_what_to_do(town:
     assert await town.runs() == ()
     assert town.comments()[0].body.startswith(
         "This pull request is closed, so nothing was started. "
-        "Reopen it if it was not merged, or write the command on an open one."
+        "Its author, and people with write access, can reopen it when it was not merged; "
+        "else write the command on an open one."
     )
 
 

@@ -231,19 +231,45 @@ async def test_an_end_of_the_suspension_that_nobody_told_is_found_out(town: Town
 # people without write access
 
 
-async def test_a_reader_gets_one_answer_an_hour_and_then_a_thumb(town: Town):
-    first = await town.says("/gpurun smoke", by="bob")
-    assert len(town.comments()) == 1
-    assert town.reactions(first) == ["eyes"]
-    more = [await town.says(text, by="bob") for text in ("/gpurun smoke", "/gpurun help", "/gpurun nonsense")]
-    assert len(town.comments()) == 1
-    assert [town.reactions(one) for one in more] == [["-1"]] * 3
+async def test_a_reader_gets_five_answers_an_hour_then_one_thumb_and_then_nothing(town: Town):
+    lines = ("smoke", "help", "nonsense", "cancel", "smoke", "smoke", "help", "smoke")
+    asked = []
+    for line in lines:
+        asked.append(await town.says(f"/gpurun {line}", by="bob"))
+        await town.later(minutes=1)
+    assert [town.reactions(one) for one in asked] == [["eyes"]] * 5 + [["-1"], [], []]
+    assert len(town.comments()) == 5
     await town.says("/gpurun smoke", by="carol")
-    assert len(town.comments()) == 2
+    assert len(town.comments()) == 6
     await town.later(minutes=61)
     await town.says("/gpurun smoke", by="bob")
-    assert len(town.comments()) == 3
+    assert len(town.comments()) == 7
     assert await town.runs() == ()
+
+
+@one_database
+async def test_who_makes_our_calls_fail_gets_no_more_words_than_others(town: Town):
+    """What somebody may do is not known when GitHub lets nobody look."""
+    town.github.fail_next("GET", COMMENT, status=403, times=8)
+    for _ in range(8):
+        await town.says("/gpurun smoke", by="bob")
+        await town.later(minutes=1)
+    assert ["did not let gpurun read" in one.body for one in town.comments()] == [True] * 5
+
+
+@one_database
+async def test_many_strangers_with_many_comments_hold_no_verdict_up(town: Town):
+    await town.says("/gpurun smoke")
+    (run,) = await town.runs()
+    for number in range(12):
+        for _ in range(7):
+            town.github.user(f"stranger-{number}").comment(town.pull, "/gpurun smoke")
+    await town.settle()
+    since = len(town.github.requests)
+    await town.end(run, Verdict.PASSED)
+    await town.settle()
+    assert [one.conclusion for one in town.github.checks(town.repo)] == ["success"]
+    assert sum(one.method == "PATCH" for one in town.github.requests[since:]) == 2
 
 
 @one_database

@@ -88,6 +88,8 @@ async def test_twenty_changes_are_one_edit(town: Town):
         await town.settle()
     assert writes(town, before) == 0
     await town.later(seconds=16)
+    assert writes(town, before) == 1  # the comment; a check is edited more rarely
+    await town.later(minutes=10)
     assert writes(town, before) == 2
 
 

@@ -16,6 +16,7 @@ from gpurun.adapters.github import GitHubForge
 from gpurun.domain.errors import Bug
 from gpurun.domain.run import Run, RunState, Verdict
 from gpurun.flow.facts import Links
+from gpurun.flow.gate import GateKeeper
 from gpurun.flow.intake import Intake
 from gpurun.flow.publish import Publisher
 from gpurun.flow.worker import Handler, Worker
@@ -36,8 +37,17 @@ class Town:
     """alice may write, bob may read; one pull request with two jobs."""
 
     def __init__(
-        self, store: Store, github: FakeGitHub, forge: GitHubForge, clock: FakeClock, chance: FakeChance
+        self,
+        store: Store,
+        github: FakeGitHub,
+        forge: GitHubForge,
+        clock: FakeClock,
+        chance: FakeChance,
+        *,
+        gates: bool = False,
     ) -> None:
+        self.gates = gates
+        """Whether somebody looks at what is required: it costs requests that other tests count."""
         self.store = store
         self.github = github
         self.forge = forge
@@ -57,8 +67,15 @@ class Town:
 
     def handlers(self) -> Mapping[Kind, Handler]:
         """Of everything but the engine."""
+        keeper = GateKeeper(store=self.store, forge=self.forge, chance=self.chance)
         return {
-            Kind.INBOX: Intake(store=self.store, forge=self.forge, chance=self.chance),
+            **({Kind.GATE: keeper} if self.gates else {}),
+            Kind.INBOX: Intake(
+                store=self.store,
+                forge=self.forge,
+                chance=self.chance,
+                links=Links(public_url="https://bot.example"),
+            ),
             Kind.PUBLICATION: Publisher(
                 store=self.store, forge=self.forge, links=Links(public_url="https://bot.example")
             ),
@@ -91,14 +108,15 @@ class Town:
         """What the engine does at the end of a run, without the engine."""
 
         def apply(tx: Tx) -> None:
-            (lease,) = (
-                one
-                for one in tx.claim(Kind.RUN, limit=100, token="engine", length=timedelta(seconds=75))
-                if one.id == run.id
-            )
+            leases = tx.claim(Kind.RUN, limit=100, token="engine", length=timedelta(seconds=75))
+            (lease,) = (one for one in leases if one.id == run.id)
+            for other in leases:
+                if other is not lease:
+                    tx.release(other, due_at=tx.now())
             ended = ending(tx.run(run.id), verdict, tx)
             assert tx.save_run(ended, lease)
             tx.raise_rev(run.id, final=True, urgent=True)
+            tx.raise_gate(run.repo, run.pr or 0)
 
         await self.store.write(apply)
 
@@ -140,7 +158,9 @@ def ending(run: Run | None, verdict: Verdict, tx: Tx) -> Run:
 
 
 @asynccontextmanager
-async def open_town(folder: Path, store: Store, clock: FakeClock, chance: FakeChance) -> AsyncIterator[Town]:
+async def open_town(
+    folder: Path, store: Store, clock: FakeClock, chance: FakeChance, *, gates: bool = False
+) -> AsyncIterator[Town]:
     github = FakeGitHub(folder / "github", clock=clock)
     forge = GitHubForge(
         app_id=github.app.id,
@@ -154,7 +174,7 @@ async def open_town(folder: Path, store: Store, clock: FakeClock, chance: FakeCh
     github.hook_url = "http://bot.test/github"
     github.hook_transport = httpx.ASGITransport(app=Starlette(routes=[Route("/github", webhook)]))
     try:
-        yield Town(store, github, forge, clock, chance)
+        yield Town(store, github, forge, clock, chance, gates=gates)
     finally:
         await forge.close()
 

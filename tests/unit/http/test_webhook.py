@@ -68,6 +68,20 @@ async def test_a_push_to_a_pull_request_becomes_a_row(world):
     assert (delivery.event, delivery.action, delivery.number) == ("pull_request", "synchronize", 5)
 
 
+CHECK = {"id": 48_000_000_001, "pull_requests": [{"number": 5}]}
+
+
+@pytest.mark.parametrize(
+    ("event", "action"),
+    [("check_run", "requested_action"), ("check_run", "rerequested"), ("check_suite", "rerequested")],
+)
+async def test_a_button_becomes_a_row_that_is_in_order_with_its_check_alone(world, event, action):
+    pressed = {"repository": REPOSITORY, "installation": {"id": 7}, event: CHECK}
+    assert (await world.deliver(body_of(pressed, action=action), event=event)).status_code == 202
+    (delivery,) = await world.inbox()
+    assert (delivery.event, delivery.action, delivery.number) == (event, action, -48_000_000_001)
+
+
 @pytest.mark.parametrize("second", [body_of(COMMENT), body_of(COMMENT, other=1)], ids=["same body", "other body"])
 async def test_b001_a_delivery_id_acts_once(world, second):
     answers = await asyncio.gather(world.deliver(body_of(COMMENT)), world.deliver(second))
@@ -227,6 +241,8 @@ async def test_signed_nonsense_is_refused_and_never_an_error(world, body):
     [
         ("push", b"{not even json"),
         ("check_run", body_of(COMMENT)),
+        ("check_run", body_of(COMMENT, action="completed")),
+        ("check_suite", body_of(COMMENT, action="requested")),
         ("Issue_Comment", body_of(COMMENT)),
         ("issue_comment", body_of(COMMENT, action="edited")),
         ("issue_comment", body_of(COMMENT, action="deleted")),
@@ -345,8 +361,9 @@ async def test_a_row_that_cannot_be_stored_is_not_acknowledged(world):
 
 
 def test_the_table_is_closed():
-    assert set(ACTIONS) == {"issue_comment", "pull_request", "installation"}
+    assert set(ACTIONS) == {"issue_comment", "pull_request", "check_run", "check_suite", "installation"}
     assert ACTIONS["issue_comment"] == {"created"}
+    assert "completed" not in ACTIONS["check_run"], "what the bot writes itself would come back"
 
 
 @one_database

@@ -86,14 +86,30 @@ def test_a_job_that_the_base_has_not_is_no_change_of_a_check():
 
 
 @pytest.mark.parametrize(
-    "text", ["run: python smoke.py, artifacts: [out]", "run: python smoke.py, resources: {gpu: '1'}"]
+    "text", ["run: python smoke.py, artifacts: [out]", "run: python smoke.py, retry: {attempts: 1}"]
 )
 def test_what_decides_neither_what_runs_nor_what_its_end_means_is_none(text):
     assert changed(job(), with_keys(text)) == {}
 
 
 def test_the_parts_are_those_that_the_gate_speaks_of():
-    assert list(CHECKED) == ["run", "setup", "image", "models", "assert", "limits", "required", "paths"]
+    assert list(CHECKED) == [
+        "run", "setup", "image", "models", "assert", "limits", "resources", "secrets", "required", "paths"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("head", "key", "said"),
+    [
+        ("run: python smoke.py, secrets: [HF_TOKEN], resources: {memory: 1536MB}", "resources", "-  gpu: 24GB:2"),
+        ("run: python smoke.py, resources: {gpu: '24GB:2', memory: 1536MB}", "secrets", "-  - HF_TOKEN"),
+    ],
+)
+def test_a_test_that_finds_no_gpu_or_no_token_may_be_skipped_and_pass(head, key, said):
+    base = with_keys("run: python smoke.py, secrets: [HF_TOKEN], resources: {gpu: '24GB:2', memory: 1536MB}")
+    found = changed(base, with_keys(head))
+    assert list(found) == [key]
+    assert said in found[key]
 
 
 # diffs

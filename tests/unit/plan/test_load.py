@@ -554,7 +554,8 @@ def test_explain_quotes_the_line_with_a_caret():
 6 |     comand: x
   |     ^
 Allowed here: `kind`, `trigger`, `image`, `build`, `registry`, `setup`, `setup_inputs`, `run`, `workdir`, `env`, \
-`secrets`, `models`, `datasets`, `resources`, `providers`, `limits`, `retry`, `checkout`, `artifacts`.\
+`secrets`, `models`, `datasets`, `resources`, `providers`, `limits`, `retry`, `checkout`, `artifacts`, `required`, \
+`paths`.\
 """
     )
 

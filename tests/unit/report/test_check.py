@@ -28,7 +28,7 @@ def test_the_table_of_conclusions():
     rows = {name: render_check(facts) for name, facts in SITUATIONS.items()}
     assert {name: f"{c.status} {c.conclusion} | {c.title}" for name, c in rows.items()} == snapshot(
         {
-            "planning": "in_progress None | pinning: the commit",
+            "planning": "in_progress None | in progress since 12:00:00 UTC",
             "queued": "in_progress None | queued: Waiting for a free place on local Docker.",
             "preparing": "in_progress None | preparing: pulling image 43 %",
             "booting": "in_progress None | booting",

@@ -230,7 +230,7 @@ def test_how_every_situation_opens():
             "paused": """\
 ### gpurun smoke: ⏸️ paused
 
-**paused** since 12:00:01 UTC\
+**paused** since 12:00:00 UTC\
 """,
             "passed": "### gpurun smoke: ✅ passed · 41 s · $0.00 (declared) · local Docker",
             "passed at the second try": "### gpurun smoke: ✅ passed · 41 s · $0.0079 · RTX 4090 (RunPod, secure)",
@@ -508,9 +508,9 @@ def test_replies():
 - There is no job `zzz` in `.gpurun.yml`. Jobs: `smoke`.
 - No run of `smoke` is going on for this pull request, so there was nothing to cancel.
 - No run is going on for this pull request, so there was nothing to cancel.
-- This pull request is closed, so nothing was started. Reopen it if it was not merged, or write the command on an open one.
-- This comment was not acted on: GitHub did not answer several times, or gpurun itself failed. Write the command again.
-- This comment was not acted on: GitHub did not let gpurun read what it needs for that. Its log names the call; perhaps somebody has to accept new permissions of the App.\
+- This pull request is closed, so nothing was started. Its author, and people with write access, can reopen it when it was not merged; else write the command on an open one.
+- This comment was not acted on: GitHub did not answer several times, or gpurun itself failed. Write the command again. When that fails, too, whoever runs gpurun finds the reason in its log.
+- This comment was not acted on: GitHub did not let gpurun read what it needs for that. Perhaps an owner of this account has to accept new permissions of the App, or whoever runs gpurun finds the call in its log.\
 """)
     assert parse(reply.join(lines)) == ()
 

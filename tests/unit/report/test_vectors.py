@@ -289,6 +289,7 @@ def test_a_report_only_shows_text_and_is_never_too_long(text, place, times):
     assert max(len(check.summary.encode()), len(check.text.encode())) <= CHECK_BYTES
     assert faults(render_comment(facts), links=OURS) == []
     assert faults(check.summary, links=OURS) == []
+    assert [parse(shown) for shown in (render_comment(facts), check.title, check.summary)] == [(), (), ()]
 
 
 @settings(max_examples=60)

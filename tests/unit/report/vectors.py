@@ -45,7 +45,7 @@ _PINGS = re.compile(r"(?:^|[^A-Za-z0-9_])@[A-Za-z0-9]")
 _REFERS = re.compile(r"(?:^|\W)(?:#[0-9]|gh-[0-9])|[\w.-]+/[\w.-]+#[0-9]", re.IGNORECASE)
 _LINKS = re.compile(r"(?:https?|ftp)://\S|(?:^|[\s*_~(])www\.\S|[\w.+-]+@[\w-]+\.[\w-]", re.IGNORECASE)
 _MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
-OUR_TAGS = re.compile(r"<details(?: open)?><summary>[\w ,.]+</summary>\s*|</details>\s*")
+OUR_TAGS = re.compile(r"<details(?: open)?><summary>[\w ,.:()+-]+</summary>\s*|</details>\s*")
 INVISIBLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200e\u200f\u2028-\u202f\u2060-\u206f\ufeff]")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
-from msgspec import Struct, field
+from msgspec import Raw, Struct, field
 
 GHOST = "ghost"
 """Who wrote what a deleted account wrote."""
@@ -187,6 +187,7 @@ class CheckRun(Struct):
 
     id: int
     name: str = ""
+    head_sha: str = ""
     status: str = ""
     external_id: str | None = None
     app: App | None = None
@@ -197,3 +198,25 @@ class CheckRuns(Struct):
     """A page of them."""
 
     check_runs: list[CheckRun]
+
+
+class HookItem(Struct):
+    """A delivery on the list of the App's webhook."""
+
+    id: int
+    guid: str
+    delivered_at: datetime
+    redelivery: bool = False
+
+
+class HookRequest(Struct):
+    """What was sent."""
+
+    payload: Raw = Raw(b"null")
+
+
+class HookDelivery(HookItem):
+    """One delivery, whole."""
+
+    event: str = ""
+    request: HookRequest = field(default_factory=HookRequest)

@@ -7,7 +7,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpx
 import msgspec
-from githubkit import GitHub
+from githubkit import GitHub, Response
 from githubkit.auth import BaseAuthStrategy
 from githubkit.cache import MemCacheStrategy
 from githubkit.throttling import LocalThrottler
@@ -102,6 +102,13 @@ class Calls:
     async def get(self, path: str, answer: type[T], params: dict[str, Param] | None = None) -> T:
         return await self._send("GET", path, answer, params=params)
 
+    async def page(self, path: str, answer: type[T], params: dict[str, Param]) -> tuple[T, str]:
+        """With the cursor of the next page; empty behind the last one."""
+        response = await self._request("GET", path, params=params)
+        following = response.raw_response.links.get("next", {}).get("url", "")
+        cursor = httpx.URL(following).params.get("cursor", "") if following else ""
+        return msgspec.json.decode(response.content, type=answer), cursor
+
     async def post(self, path: str, body: dict[str, object], answer: type[T]) -> T:
         return await self._send("POST", path, answer, body=body)
 
@@ -117,6 +124,16 @@ class Calls:
         params: dict[str, Param] | None = None,
         body: dict[str, object] | None = None,
     ) -> T:
-        headers = {"X-GitHub-Api-Version": API_VERSION}
-        response = await self._github.arequest(method, path, params=params, json=body, headers=headers)
+        response = await self._request(method, path, params=params, body=body)
         return msgspec.json.decode(response.content, type=answer)
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: dict[str, Param] | None = None,
+        body: dict[str, object] | None = None,
+    ) -> Response[object]:
+        headers = {"X-GitHub-Api-Version": API_VERSION}
+        return await self._github.arequest(method, path, params=params, json=body, headers=headers)

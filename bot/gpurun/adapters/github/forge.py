@@ -15,7 +15,7 @@ import msgspec
 from githubkit.exception import GitHubException
 from pydantic import SecretStr
 
-from gpurun.adapters.github import answers, checks, client
+from gpurun.adapters.github import answers, checks, client, deliveries
 from gpurun.adapters.github.errors import innermost, is_refused, translate
 from gpurun.adapters.github.permissions import SOURCE_PERMISSIONS
 from gpurun.adapters.github.submodules import SubmodulePlaces
@@ -25,6 +25,7 @@ from gpurun.domain.errors import Bug, ForgeRefused
 from gpurun.domain.forge import (
     ChangedFiles,
     Check,
+    CheckSeen,
     CheckStatus,
     Comment,
     GitSource,
@@ -32,6 +33,7 @@ from gpurun.domain.forge import (
     PullRequest,
     RepoFile,
     RepoRef,
+    Sent,
 )
 from gpurun.domain.ids import BranchName, CommitSha
 from gpurun.domain.source import Gitlink
@@ -139,10 +141,10 @@ class GitHubForge:
             return await Trees(calls, repo.name, commit).read(path, max_bytes=max_bytes)
 
     async def read_files(
-        self, repo: RepoRef, at: CommitSha, paths: Sequence[str], *, max_bytes: int
+        self, repo: RepoRef, at: CommitSha | BranchName, paths: Sequence[str], *, max_bytes: int
     ) -> tuple[RepoFile, ...]:
         async with self._calls(repo) as calls:
-            trees = Trees(calls, repo.name, at)
+            trees = Trees(calls, repo.name, at if isinstance(at, CommitSha) else await end_of(calls, repo.name, at))
             found: dict[str, RepoFile | None] = {}
 
             async def find(path: str) -> None:
@@ -254,6 +256,21 @@ class GitHubForge:
                 if len(found) < PAGE:
                     return max(ids, default=None)
         raise ForgeRefused(f"{repo.name} has too many checks named {name!r} at {sha} to look at.", status=422)
+
+    async def read_check(self, repo: RepoRef, check_id: int) -> CheckSeen:
+        async with self._calls(repo) as calls:
+            found = await calls.get(f"/repos/{repo.name}/check-runs/{check_id}", answers.CheckRun)
+        return CheckSeen(
+            id=found.id,
+            name=found.name,
+            external_id=found.external_id or "",
+            head_sha=CommitSha(found.head_sha),
+            ours=found.app is not None and found.app.id == self._app_id,
+        )
+
+    async def delivery(self, guid: str, *, since: datetime) -> Sent | None:
+        async with self._translated():
+            return await deliveries.find(self._app, guid, since=since)
 
     @asynccontextmanager
     async def _calls(self, repo: RepoRef) -> AsyncIterator[client.Calls]:

@@ -15,7 +15,8 @@ PERMISSIONS: Mapping[str, Level] = MappingProxyType(
         "issues": "read",  # the issue_comment event
         # pull_request(), changed_files(), comment(), create_comment(), update_comment(), react()
         "pull_requests": "write",
-        "checks": "write",  # create_check(), update_check(), find_check(), the check_run event
+        # create_check(), update_check(), find_check(), read_check(); the events check_run and check_suite
+        "checks": "write",
     }
 )
 """Permission to level. Comments and reactions on pull requests need no write on issues."""
@@ -23,5 +24,5 @@ PERMISSIONS: Mapping[str, Level] = MappingProxyType(
 SOURCE_PERMISSIONS: Mapping[str, Level] = MappingProxyType({"contents": "read"})
 """All that the token of `git_source()` can do, and in one repository only."""
 
-EVENTS = frozenset({"issue_comment", "pull_request", "check_run"})
+EVENTS = frozenset({"issue_comment", "pull_request", "check_run", "check_suite"})
 """Installation events come without being asked for."""

@@ -135,9 +135,11 @@ class Checkout:
             raise UserError(f"{path} at {sha} has {size} bytes; at most {max_bytes} are read.")
         return await self._blob(blob)
 
-    async def read_files(self, sha: CommitSha, paths: Sequence[str], *, max_bytes: int) -> tuple[RepoFile, ...]:
+    async def read_files(
+        self, at: CommitSha | BranchName, paths: Sequence[str], *, max_bytes: int
+    ) -> tuple[RepoFile, ...]:
         """Those that are regular files there, in the order of `paths`."""
-        there = await self._entries_at(sha, paths)
+        there = await self._entries_at(at if isinstance(at, CommitSha) else f"refs/heads/{at}", paths)
         found = [(path, *there[path]) for path in paths if path in there]
         return tuple(
             [

@@ -11,6 +11,7 @@ from gpurun.domain.errors import ForgeRefused
 from gpurun.domain.forge import (
     ChangedFiles,
     Check,
+    CheckSeen,
     Comment,
     Extra,
     GitSource,
@@ -18,6 +19,7 @@ from gpurun.domain.forge import (
     PullRequest,
     RepoFile,
     RepoRef,
+    Sent,
 )
 from gpurun.domain.ids import BranchName, CommitSha, TreeSha
 from gpurun.domain.plan import SetupInput
@@ -90,7 +92,7 @@ class LocalForge:
         return await self._checkout.read_file(at, path, max_bytes=max_bytes)
 
     async def read_files(
-        self, repo: RepoRef, at: CommitSha, paths: Sequence[str], *, max_bytes: int
+        self, repo: RepoRef, at: CommitSha | BranchName, paths: Sequence[str], *, max_bytes: int
     ) -> tuple[RepoFile, ...]:
         return await self._checkout.read_files(at, paths, max_bytes=max_bytes)
 
@@ -127,6 +129,12 @@ class LocalForge:
         raise _nobody()
 
     async def find_check(self, repo: RepoRef, sha: CommitSha, *, name: str, external_id: str) -> int | None:
+        raise _nobody()
+
+    async def read_check(self, repo: RepoRef, check_id: int) -> CheckSeen:
+        raise _nobody()
+
+    async def delivery(self, guid: str, *, since: datetime) -> Sent | None:
         raise _nobody()
 
 

@@ -37,6 +37,11 @@ class GateTable(TransactionBase):
         mine = select(table).where(table.c.repo_id == repo.id, table.c.pr == pr, table.c.state == GateState.OPEN)
         return tuple(map(_gate, self._all(mine.order_by(table.c.created_at, table.c.id))))
 
+    def gates_of_commit(self, repo: RepoRef, sha: CommitSha, *, limit: int) -> tuple[Gate, ...]:
+        table = tables.gate
+        same = select(table).where(table.c.repo_id == repo.id, table.c.sha == sha, table.c.state == GateState.OPEN)
+        return tuple(map(_gate, self._all(same.order_by(table.c.created_at, table.c.id).limit(limit))))
+
     def save_gate(self, gate: Gate, lease: Lease) -> bool:
         return self._give_back(lease, {name: getattr(gate, name) for name in _GATE_OWNED}, due_at=gate.due_at)
 

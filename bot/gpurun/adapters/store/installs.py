@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Select, func, select, update
+from sqlalchemy import Select, case, func, literal, select, update
 
 from gpurun.adapters.store import tables
 from gpurun.adapters.store.base import TransactionBase, is_open
+from gpurun.adapters.store.codec import Moment
 from gpurun.domain.pace import Pace
 from gpurun.ports.store import Kind
 
@@ -66,14 +67,16 @@ class InstallTable(TransactionBase):
         values = {name: getattr(pace, name) for name in _PACE}
         self._change_quietly(update(table).where(table.c.installation_id == installation_id).values(values))
 
-    def tell_refusal(self, installation_id: int, login: str, *, every: timedelta) -> bool:
+    def count_telling(self, installation_id: int, login: str, *, window: timedelta) -> int:
         table, now = tables.refusal, self.now()
-        told = self._insert(table).values(installation_id=installation_id, login=login.lower(), told_at=now)
-        long_ago = table.c.told_at <= now - every
-        told = told.on_conflict_do_update(
-            index_elements=["installation_id", "login"], set_={"told_at": now}, where=long_ago
-        )
-        return self._change_quietly(told) > 0
+        first = self._insert(table).values(installation_id=installation_id, login=login.lower(), told_at=now, told=1)
+        long_ago = table.c.told_at <= now - window
+        again = {
+            "told_at": case((long_ago, literal(now, Moment())), else_=table.c.told_at),
+            "told": case((long_ago, 1), else_=table.c.told + 1),
+        }
+        counted = first.on_conflict_do_update(index_elements=["installation_id", "login"], set_=again)
+        return int(self._connection.execute(counted.returning(table.c.told)).scalar_one())
 
     def _pace(self, wanted: Select[Any]) -> Pace:
         row = self._one(wanted)

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import cache
+from typing import Any
 
-from sqlalchemy import Boolean, Update, and_, bindparam, case, literal, or_, select, text, update
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    Update,
+    and_,
+    bindparam,
+    case,
+    or_,
+    select,
+    text,
+    type_coerce,
+    update,
+)
 
 from gpurun.adapters.store import tables
 from gpurun.adapters.store.base import (
@@ -23,11 +37,17 @@ from gpurun.adapters.store.codec import Moment
 from gpurun.domain.folder import job_in
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.gate import GateState
-from gpurun.domain.publication import Publication, PublicationKind, PublicationState
+from gpurun.domain.narrow import numbered
+from gpurun.domain.publication import (
+    EDITED_AT_MOST,
+    FIRST_EDIT,
+    SOON,
+    Publication,
+    PublicationKind,
+    PublicationState,
+    next_edit,
+)
 from gpurun.ports.store import Kind, Lease
-
-SPACING = timedelta(seconds=15)
-"""Between two progress edits of one target."""
 
 _FIELDS = (
     "id", "kind", "pr", "run_id", "text", "comment_id", "nonce", "created_at", "state", "due_at", "desired_rev",
@@ -62,16 +82,29 @@ class PublicationTable(TransactionBase):
         mine = select(table).where(table.c.run_id == run_id).order_by(table.c.created_at, table.c.id)
         return tuple(map(_publication, self._all(mine)))
 
+    def publications_of_gate(self, gate_id: str) -> tuple[Publication, ...]:
+        table = tables.publication
+        mine = select(table).where(table.c.gate_id == gate_id).order_by(table.c.created_at, table.c.id)
+        return tuple(map(_publication, self._all(mine)))
+
     def raise_rev(self, run_id: str, *, final: bool, urgent: bool) -> None:
         now = self.now()
         if final or urgent:
             self._change(_raise_at_once(), {"mine_": run_id, "now_": now, "final_": final})
         else:
-            self._change(_raise_spaced(), {"mine_": run_id, "now_": now, "spaced_since_": now - SPACING})
+            self._change(_raise_spaced(), {"mine_": run_id, "now_": now})
 
     def raise_gate(self, repo: RepoRef, pr: int) -> None:
+        gate = tables.gate
+        heads = select(gate.c.sha).where(gate.c.repo_id == repo.id, gate.c.pr == pr, gate.c.state == GateState.OPEN)
+        self._raise_gates(gate.c.repo_id == repo.id, gate.c.sha.in_(heads))
+
+    def raise_gates(self, repo: RepoRef) -> None:
+        self._raise_gates(tables.gate.c.repo_id == repo.id)
+
+    def _raise_gates(self, *which: ColumnElement[bool]) -> None:
         table, gate = tables.publication, tables.gate
-        gates = select(gate.c.id).where(gate.c.repo_id == repo.id, gate.c.pr == pr, gate.c.state == GateState.OPEN)
+        gates = select(gate.c.id).where(*which, gate.c.state == GateState.OPEN)
         self._change(
             update(table)
             .where(table.c.gate_id.in_(gates), table.c.kind == PublicationKind.GATE, is_open(Kind.PUBLICATION))
@@ -91,22 +124,24 @@ class PublicationTable(TransactionBase):
 
     def save_publication(self, publication: Publication, lease: Lease) -> bool:
         table = tables.publication
-        row = self._one(select(table.c.desired_rev).where(table.c.id == publication.id).with_for_update())
+        wanted = select(table.c.desired_rev, table.c.run_created_at).where(table.c.id == publication.id)
+        row = self._one(wanted.with_for_update())
         values = {name: getattr(publication, name) for name in _SENDER_OWNED}
         due_at = publication.due_at
         raised = row is not None and row["desired_rev"] > publication.desired_rev
-        if raised and publication.state is PublicationState.IDLE:
+        if row is not None and raised and publication.state is PublicationState.IDLE:
             values["state"] = PublicationState.DUE
-            due_at = self._after_spacing(publication.sent_at)
+            due_at = max(self.now(), next_edit(publication, row["run_created_at"]))
         return self._give_back(lease, values, due_at=due_at)
 
     def _values(self, publication: Publication) -> Values:
         table = tables.run
-        run = self._one(select(table.c.job, table.c.folder, table.c.created_at).where(table.c.id == publication.run_id))
+        of_run = select(table.c.job, table.c.folder, table.c.narrow, table.c.created_at)
+        run = self._one(of_run.where(table.c.id == publication.run_id))
         return {
             **{name: getattr(publication, name) for name in _FIELDS},
             **repo_values(publication.repo),
-            "job": job_in(run["job"], run["folder"]) if run else "",
+            "job": numbered(job_in(run["job"], run["folder"]), run["narrow"]) if run else "",
             "run_created_at": run["created_at"] if run else publication.created_at,
         }
 
@@ -136,9 +171,6 @@ class PublicationTable(TransactionBase):
             )
         )
 
-    def _after_spacing(self, sent_at: datetime | None) -> datetime:
-        return self.now() if sent_at is None else max(self.now(), sent_at + SPACING)
-
 
 @cache
 def _raise_at_once() -> Update:
@@ -150,22 +182,43 @@ def _raise_at_once() -> Update:
 @cache
 def _raise_spaced() -> Update:
     table = tables.publication
-    spaced = table.c.sent_at + literal(SPACING // timedelta(microseconds=1))
-    long_ago = table.c.sent_at <= bindparam("spaced_since_", type_=Moment())
+    spaced = _next_edit()
     due = case(
         # A row in trouble keeps the time of its next try.
         (and_(table.c.tries > 0, table.c.due_at.is_not(None)), table.c.due_at),
-        (or_(table.c.sent_at.is_(None), long_ago), earlier_of(table.c.due_at, NOW)),
+        (or_(table.c.sent_at.is_(None), spaced <= NOW), earlier_of(table.c.due_at, NOW)),
         (table.c.due_at <= spaced, table.c.due_at),
         else_=spaced,
     )
     return _raise().values(due_at=due)
 
 
+def _next_edit() -> ColumnElement[Any]:
+    """`domain.publication.next_edit` in SQL; a test holds them against each other."""
+    table = tables.publication
+    sent = type_coerce(table.c.sent_at, BigInteger)
+    age = sent - type_coerce(table.c.run_created_at, BigInteger)
+    first = case(
+        *((table.c.kind == kind, _micros(wait)) for kind, wait in FIRST_EDIT.items()), else_=_micros(EDITED_AT_MOST)
+    )
+    wait = case(
+        (and_(table.c.kind == PublicationKind.COMMENT, age < _micros(SOON)), _micros(SOON)),
+        (2 * age < first, first),
+        (2 * age > _micros(EDITED_AT_MOST), _micros(EDITED_AT_MOST)),
+        else_=2 * age,
+    )
+    return type_coerce(sent + wait, Moment())
+
+
+def _micros(wait: timedelta) -> int:
+    return wait // timedelta(microseconds=1)
+
+
 def _raise() -> Update:
     table = tables.publication
     state = case((table.c.state.in_(_IN_FLIGHT), table.c.state), else_=PublicationState.DUE)
-    mine = update(table).where(table.c.run_id == bindparam("mine_"), is_open(Kind.PUBLICATION))
+    fixed = table.c.kind == PublicationKind.REPLY  # the log of the run as it was
+    mine = update(table).where(table.c.run_id == bindparam("mine_"), ~fixed, is_open(Kind.PUBLICATION))
     return mine.values(desired_rev=table.c.desired_rev + 1, state=state)
 
 

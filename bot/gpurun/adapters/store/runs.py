@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import and_, bindparam, func, or_, select, update
 
 from gpurun.adapters.store import tables
 from gpurun.adapters.store.base import Row, TransactionBase, Whole, repo_of, repo_values
 from gpurun.domain.forge import RepoRef
 from gpurun.domain.ids import CommitSha
+from gpurun.domain.publication import PublicationKind
 from gpurun.domain.run import Run, RunState
 from gpurun.ports.store import Kind, Lease
 
@@ -59,6 +60,39 @@ class RunTable(TransactionBase):
         table = tables.run
         live = select(table).where(table.c.repo_id == repo.id, table.c.state != RunState.ENDED)
         return tuple(map(_run, self._all(live.order_by(table.c.created_at, table.c.id))))
+
+    def newest_runs(self, repo: RepoRef, pr: int) -> tuple[Run, ...]:
+        table, comment = tables.run, tables.publication  # the comment of a job shows its newest run
+        shown = select(comment.c.run_id).where(
+            comment.c.repo_id == repo.id, comment.c.pr == pr, comment.c.kind == PublicationKind.COMMENT
+        )
+        newest = select(table).where(table.c.id.in_(shown)).order_by(table.c.created_at, table.c.id)
+        return tuple(map(_run, self._all(newest)))
+
+    def waiting_before(self, run: Run) -> int:
+        table = tables.run
+        alike = (table.c.state == RunState.QUEUED, table.c.reason == run.reason, table.c.detail == run.detail)
+        earlier = or_(
+            table.c.created_at < run.created_at, and_(table.c.created_at == run.created_at, table.c.id < run.id)
+        )
+        live = table.c.state != RunState.ENDED  # of the index
+        return int(self._connection.execute(select(func.count()).where(live, *alike, earlier)).scalar_one())
+
+    def hold_runs(self, repo: RepoRef) -> tuple[str, ...]:
+        return self._set_paused(repo, paused=True)
+
+    def free_runs(self, repo: RepoRef) -> tuple[str, ...]:
+        return self._set_paused(repo, paused=False)
+
+    def _set_paused(self, repo: RepoRef, *, paused: bool) -> tuple[str, ...]:
+        table = tables.run
+        others = (table.c.repo_id == repo.id, table.c.state != RunState.ENDED, table.c.paused.is_(not paused))
+        found = self._connection.execute(select(table.c.id).where(*others).order_by(table.c.created_at, table.c.id))
+        ids = tuple(found.scalars())
+        self._change(update(table).where(table.c.id.in_(ids)).values(paused=paused))
+        for run_id in ids:
+            self.wake(Kind.RUN, run_id)
+        return ids
 
     def latest_runs(self, *, limit: int) -> tuple[Run, ...]:
         table = tables.run

@@ -324,13 +324,14 @@ class InstallRow(Row, table=True):
 
 
 class RefusalRow(Row, table=True):
-    """When somebody without a right was last told so in words."""
+    """How often somebody without rights was answered."""
 
     __tablename__ = "refusal"
 
     installation_id: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
     login: str = Field(primary_key=True, sa_type=Words)
     told_at: datetime = Field(sa_type=Moment)
+    """The start of the window."""
     told: int = Field(default=1, sa_column_kwargs={"server_default": "1"})
     """How often since then."""
 

@@ -12,7 +12,7 @@ HOUR = timedelta(hours=1)
 
 def book(tx):
     """A final word's slot."""
-    mine = turn(tx.pace_to_change(7), Urgency.FINAL, tx.now())
+    mine = turn(tx.pace_to_change(7), Urgency.VERDICT, tx.now())
     tx.save_pace(7, mine.pace)
     return mine.slot
 
@@ -29,7 +29,7 @@ async def test_what_was_booked_is_there_for_the_next_process(store, clock):
     assert await store.read(lambda tx: tx.pace(7)) == Pace()
     slot = await store.write(book)
     pace = await store.read(lambda tx: tx.pace(7))
-    assert pace == turn(Pace(), Urgency.FINAL, slot).pace
+    assert pace == turn(Pace(), Urgency.VERDICT, slot).pace
     assert await store.read(lambda tx: tx.pace(8)) == Pace()
     read = have_read(pace, clock.now(), 5)
     await store.write(lambda tx: tx.save_pace(7, read))
@@ -52,14 +52,12 @@ async def test_refusals_in_a_row_are_counted_until_one_is_forgiven(store):
     assert await store.write(lambda tx: tx.strike(7)) == 1
 
 
-async def test_a_person_is_told_once_in_a_while(store, clock):
+async def test_answers_are_counted_by_person_and_installation_in_a_window_that_the_first_opens(store, clock):
     def tell(login, installation=7):
-        return store.write(lambda tx: tx.tell_refusal(installation, login, every=HOUR))
+        return store.write(lambda tx: tx.count_telling(installation, login, window=HOUR))
 
-    assert [await tell("bob"), await tell("Bob"), await tell("carol"), await tell("bob", 8)] == [
-        True, False, True, True,
-    ]  # fmt: skip
+    assert [await tell("bob"), await tell("Bob"), await tell("carol"), await tell("bob", 8)] == [1, 2, 1, 1]
     clock.advance(minutes=59)
-    assert not await tell("bob")
+    assert await tell("bob") == 3
     clock.advance(minutes=1)
-    assert await tell("bob")
+    assert [await tell("bob"), await tell("bob")] == [1, 2]

@@ -3,7 +3,7 @@ from datetime import timedelta
 
 import pytest
 
-from gpurun.domain.publication import PublicationKind, PublicationState
+from gpurun.domain.publication import PublicationKind, PublicationState, next_edit
 from gpurun.ports.store import Kind
 from tests.fakes.clock import START
 from tests.unit.adapters.store.samples import a_publication, a_run, claim, claim_one
@@ -47,22 +47,53 @@ async def test_publications_of_a_run(store):
     assert [row.id for row in await store.read(lambda tx: tx.publications("run-1"))] == ["a", "b"]
 
 
-async def test_progress_waits_for_the_spacing(store, clock):
-    await publish(store, a_publication(**SENT))
+KINDS = {PublicationKind.COMMENT: 15, PublicationKind.CHECK: 600}
+"""How long after the first text the first edit waits, in seconds."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_progress_waits_for_the_spacing(store, clock, kind):
+    await publish(store, a_publication(kind=kind, **SENT))
     clock.advance(seconds=4)
     await raise_rev(store)
     row = await read(store)
-    assert (row.state, row.desired_rev, row.due_at) == (PublicationState.DUE, 2, START + timedelta(seconds=15))
+    due_at = START + timedelta(seconds=KINDS[kind])
+    assert (row.state, row.desired_rev, row.due_at) == (PublicationState.DUE, 2, due_at)
     clock.advance(seconds=4)
     await raise_rev(store)
-    assert (await read(store)).due_at == START + timedelta(seconds=15)
+    assert (await read(store)).due_at == due_at
 
 
 async def test_progress_after_a_quiet_time_is_due_now(store, clock):
-    await publish(store, a_publication(**SENT))
+    await publish(store, a_publication(kind=PublicationKind.COMMENT, **SENT))
     clock.advance(seconds=20)
     await raise_rev(store)
     assert (await read(store)).due_at == START + timedelta(seconds=20)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("age_s", [-5, 0, 14.999, 15, 16, 90, 179, 300, 301, 1799, 1801, 90_000])
+async def test_the_database_and_the_rule_agree_on_the_next_edit(store, clock, kind, age_s):
+    await store.write(lambda tx: tx.add_run(a_run()))
+    sent_at = START + timedelta(seconds=age_s)
+    row = a_publication(kind=kind, **{**SENT, "sent_at": sent_at})
+    await publish(store, row)
+    await raise_rev(store)
+    assert (await read(store)).due_at == max(next_edit(row, START), START)
+
+
+def edits_of(kind, *, minutes):
+    """How often a run of that length is edited at the most, when there is always news."""
+    row, count = a_publication(kind=kind, **SENT), 0
+    while (at := next_edit(row, START)) < START + timedelta(minutes=minutes):
+        row, count = replace(row, sent_at=at), count + 1
+    return count
+
+
+def test_the_longer_a_run_goes_on_the_rarer_are_its_edits():
+    comment, check = PublicationKind.COMMENT, PublicationKind.CHECK
+    assert [edits_of(comment, minutes=minutes) for minutes in (3, 10, 60, 24 * 60)] == [1, 3, 4, 27]
+    assert [edits_of(check, minutes=minutes) for minutes in (3, 10, 60, 24 * 60)] == [0, 0, 2, 25]
 
 
 @pytest.mark.parametrize("how", ["final", "urgent"])
@@ -121,7 +152,7 @@ async def test_a_sent_publication_rests(store):
 
 @pytest.mark.parametrize(
     ("how", "due_after_s", "final"),
-    [({}, 17, False), ({"urgent": True}, 2, False), ({"final": True}, 2, True)],
+    [({}, 602, False), ({"urgent": True}, 2, False), ({"final": True}, 2, True)],
 )
 async def test_what_was_raised_while_it_was_sent_is_sent_next(store, clock, how, due_after_s, final):
     await publish(store, a_publication())
