@@ -13,14 +13,16 @@ from inline_snapshot import snapshot
 
 from gpurun.command.parse import parse
 from gpurun.domain.errors import ConfigError
+from gpurun.domain.gate import Pause
 from gpurun.domain.ids import JobName
 from gpurun.domain.run import Fault, ResultKind, Verdict
 from gpurun.domain.text import clean
 from gpurun.report import reply
 from gpurun.report.check import minimal_check, render_check
 from gpurun.report.comment import marker, minimal_comment, render_comment
-from gpurun.report.facts import RunFacts
+from gpurun.report.facts import Queue, RunFacts
 from gpurun.report.limits import CHECK_BYTES, COMMENT_BYTES, TITLE_BYTES
+from gpurun.report.overview import JobLine, jobs_text, log_text, status_text
 from gpurun.report.terminal import Places, render_terminal
 from gpurun.report.text import code, fenced, plain, prose
 from tests.unit.report.situations import (
@@ -140,6 +142,28 @@ def test_malicious_log_is_only_shown(vector):
 def test_malicious_name_is_only_shown(vector):
     for place in BY_PEOPLE:
         only_shown(everywhere(VECTORS[vector])[place])
+
+
+@pytest.mark.parametrize("vector", VECTORS)
+def test_what_is_told_to_who_asks_is_only_shown(vector):
+    text = VECTORS[vector]
+    repo = FULL.run.repo
+    pause = Pause(id="p", repo=repo, reason=text or "x", by=text, at=FULL.now)
+    foreign = everywhere(text)
+    for place in ("queued", "preparing", "trying again", "who cancels", "offer", "log"):
+        facts = foreign[place]
+        line = JobLine(command=f"/gpurun smoke path={clean(text)}", gpu=None, required=True, last=facts)
+        held = replace(facts, pause=pause, queue=Queue(before=2, gives_up_at=FULL.now))
+        said = (
+            jobs_text([line] * 3, has_fault=False),
+            status_text([facts, held], pause=pause, now=FULL.now),
+            log_text(facts),
+            log_text(held),
+        )
+        for one in said:
+            assert faults(one, links=OURS) == [], place
+            assert parse(one) == (), place
+            assert len(reply.join([one]).encode()) <= COMMENT_BYTES, place
 
 
 def test_what_a_reader_sees_of_each_vector():
