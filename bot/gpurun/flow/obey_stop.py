@@ -100,7 +100,7 @@ def resume(tx: Tx, acting: Acting, command: ResumeRepo) -> list[str]:
 
 def _show(tx: Tx, acting: Acting, runs: Sequence[str]) -> None:
     for run_id in runs:
-        tx.raise_rev(run_id, final=False, urgent=False)
+        tx.raise_rev(run_id, final=False, urgent=True)
     tx.raise_gates(acting.repo)
 
 

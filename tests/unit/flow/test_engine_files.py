@@ -116,7 +116,7 @@ async def test_a_broken_lock_is_told_with_its_line(world):
     world.forge.files["a/.gpurun.lock"] = write_lock(LOCK).replace("locked_on", "looked_on", 1).encode()
     await world.start(config_text=BY_NAME, folder="a")
     comment, check = await refused(world, "config")
-    assert "`.gpurun.lock`, line 2: the key 'looked\\_on' is unknown" in comment
+    assert "`.gpurun.lock`, line 2: the key 'looked_on' is unknown" in comment
     assert "a/.gpurun.lock:2: the key 'looked_on' is unknown" in check
     assert "a/.gpurun.yml" not in check
 
