@@ -73,7 +73,7 @@ async def test_what_a_bot_killed_for_good_leaves_is_ended(docker_bench, launches
     assert bot.stdin is not None
     assert bot.stdout is not None
     network = docker_bench.provider._config.network
-    todo = {"network": network, "folder": str(folder), "launches": [(wild, 3), (paused, 3), (later, 600)]}
+    todo = {"network": network, "folder": str(folder), "launches": [(wild, 6), (paused, 6), (later, 600)]}
     pickle.dump(todo, bot.stdin)
     bot.stdin.flush()
     refs = [bot.stdout.readline().decode().strip() for _ in range(3)]
