@@ -64,8 +64,11 @@ class Command:
         return self.poll() and not session_members(self._pid)
 
     def terminate(self) -> None:
-        """Asks the whole session to end."""
-        _kill_session(self._pid, _signal.SIGTERM)
+        """Asks the whole session to end, each of its processes once: a handler that saves a checkpoint must not run
+        twice.
+        """
+        _signal_group(self._pid, _signal.SIGTERM)
+        _signal_each([pid for pid, _, group, session in _processes() if session == self._pid != group], _signal.SIGTERM)
 
     def kill(self) -> None:
         """Ends the whole session, and whoever left it."""
@@ -144,36 +147,40 @@ def _be_killed_first() -> None:
         pass
 
 
-def _kill_session(sid: int, number: int) -> None:
-    """The process group at once, then whoever left the group; again, because they may fork meanwhile."""
-    try:
-        os.killpg(sid, number)
-    except OSError:
-        pass
-    _signal_until_none(lambda: session_members(sid), number)
-
-
 def kill_all_of(sid: int) -> None:
-    """Ends the session and whoever left it."""
-    _kill_session(sid, _signal.SIGKILL)
-    _signal_until_none(lambda: left_behind(sid), _signal.SIGKILL)
+    """Ends the session and whoever left it: the process group at once, then whoever left the group."""
+    _signal_group(sid, _signal.SIGKILL)
+    _kill_until_none(lambda: session_members(sid))
+    _kill_until_none(lambda: left_behind(sid))
 
 
-def _signal_until_none(members: Callable[[], list[int]], number: int) -> None:
-    for _ in range(20 if number == _signal.SIGKILL else 1):
+def _kill_until_none(members: Callable[[], list[int]]) -> None:
+    """Again and again, because they may fork meanwhile."""
+    for _ in range(20):
         found = members()
-        for pid in found:
-            try:
-                os.kill(pid, number)
-            except OSError:
-                pass
+        _signal_each(found, _signal.SIGKILL)
         if not found:
             return
 
 
+def _signal_group(group: int, number: int) -> None:
+    try:
+        os.killpg(group, number)
+    except OSError:
+        pass
+
+
+def _signal_each(pids: list[int], number: int) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except OSError:
+            pass
+
+
 def session_members(sid: int) -> list[int]:
     """Process ids of the session, without those that ended and wait for their parent."""
-    return [pid for pid, _, session in _processes() if session == sid]
+    return [pid for pid, _, _, session in _processes() if session == sid]
 
 
 def left_behind(sid: int) -> list[int]:
@@ -183,10 +190,10 @@ def left_behind(sid: int) -> list[int]:
     """
     found = _processes()
     if not _container_is_ours():
-        return [pid for pid, _, session in found if session == sid]
+        return [pid for pid, _, _, session in found if session == sid]
     me, ours = os.getpid(), os.getsid(0)
-    leaders = {pid for pid, parent, session in found if pid == session and parent in (0, me)}
-    return [pid for pid, _, session in found if session != ours and session not in leaders]
+    leaders = {pid for pid, parent, _, session in found if pid == session and parent in (0, me)}
+    return [pid for pid, _, _, session in found if session != ours and session not in leaders]
 
 
 def _container_is_ours() -> bool:
@@ -200,8 +207,8 @@ def _container_is_ours() -> bool:
         return False
 
 
-def _processes() -> list[tuple[int, int, int]]:
-    """(pid, parent, session) of all that have not ended."""
+def _processes() -> list[tuple[int, int, int, int]]:
+    """(pid, parent, group, session) of all that have not ended."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -217,7 +224,7 @@ def _processes() -> list[tuple[int, int, int]]:
             finally:
                 os.close(fd)
             if len(words) > 3 and words[0] not in (b"Z", b"X"):
-                found.append((int(name), int(words[1]), int(words[3])))
+                found.append((int(name), int(words[1]), int(words[2]), int(words[3])))
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import sys
 import time
@@ -149,6 +150,33 @@ def test_b107_cancel_ends_the_command_with_term(bot, start):
     assert bot.end["result"] == "cancelled"
     assert "exit_code" not in bot.end
     assert bot.output.endswith(b"bye\n")
+
+
+COUNTS_TERM = """
+import os, signal, time
+who = "in the group" if os.fork() else "in a group of its own"
+if who != "in the group":
+    os.setpgid(0, 0)
+told = []
+def on_term(*_):
+    told.append(time.monotonic())
+    os.write(1, b"term %s\\n" % who.encode())
+signal.signal(signal.SIGTERM, on_term)
+os.write(1, b"ready\\n")
+while not told or time.monotonic() < told[0] + 0.5:
+    time.sleep(0.01)
+"""
+
+
+def test_cancel_asks_each_process_of_the_session_once(bot, start):
+    """A handler that saves a checkpoint would run into itself."""
+    bot.run = f"exec {sys.executable} -c {shlex.quote(COUNTS_TERM)}"
+    agent = start()
+    bot.wait(lambda: bot.output.count(b"ready") == 2)
+    bot.cancel = True
+    assert agent.wait() == 0
+    asked = sorted(line for line in bot.output.splitlines() if line.startswith(b"term"))
+    assert asked == [b"term in a group of its own", b"term in the group"]
 
 
 def test_b107_cancel_kills_what_ignores_term(bot, start):
