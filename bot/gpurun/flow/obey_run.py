@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -117,14 +117,19 @@ def wanted_again(run: Run) -> Wanted:
 
 
 def newest_at_head(tx: Tx, acting: Acting) -> list[tuple[Run, ...]]:
-    """Of each job that ran at the head: its newest run, or all runs of its newest `repeat`."""
+    """Of each job that ran at the head."""
+    return newest_of_each(tx.runs_of_pull(acting.repo, acting.pr, acting.seen.pull_request.head_sha))
+
+
+def newest_of_each(runs: Iterable[Run]) -> list[tuple[Run, ...]]:
+    """Of each job: its newest run, or all runs of its newest `repeat`. `runs`: of one commit, oldest first."""
     found: dict[tuple[str, str], list[Run]] = {}
-    for one in tx.runs_of_pull(acting.repo, acting.pr, acting.seen.pull_request.head_sha):
-        runs = found.setdefault((one.folder, one.job), [])
-        if runs and (not one.narrow.batch or runs[-1].narrow.batch != one.narrow.batch):
-            runs.clear()
-        runs.append(one)
-    return [tuple(runs) for runs in found.values()]
+    for one in runs:
+        own = found.setdefault((one.folder, one.job), [])
+        if own and (not one.narrow.batch or own[-1].narrow.batch != one.narrow.batch):
+            own.clear()
+        own.append(one)
+    return [tuple(own) for own in found.values()]
 
 
 def _is_worth_it(runs: Sequence[Run], command: Retry) -> bool:

@@ -19,7 +19,7 @@ from gpurun.domain.gate import Gate
 from gpurun.domain.ids import CommitSha, RepoName
 from gpurun.domain.right import Right
 from gpurun.domain.run import Run, RunState, Verdict
-from gpurun.flow import obey_stop
+from gpurun.flow import obey_run, obey_stop
 from gpurun.flow.acting import Acting
 from gpurun.flow.comments import NotForUs
 from gpurun.flow.events import Pressed, pressed
@@ -38,7 +38,8 @@ RUN, RERUN, CANCEL, APPROVE = "run", "rerun", "cancel", "approve"
 GATE, NEED = "gate:", "need:"
 """What `external_id` of a check begins with that is of no run."""
 
-_WORTH_A_TRY = frozenset({Verdict.FAILED, Verdict.TIMEOUT, Verdict.LOST, Verdict.CANCELLED})
+_WORTH_A_TRY = obey_run.WORTH_ANOTHER_TRY | {Verdict.CANCELLED}
+"""Whoever presses a button that GitHub shows at a cancelled check wants it to run."""
 _CEILING = re.compile(r"approve:([0-9]{1,15})")
 
 
@@ -157,7 +158,7 @@ def _of_run(press: Press, check: CheckSeen, run: Run | None) -> Aim | NotForUs:
         return NotForUs("a check of no run that we know")
     wish: tuple[RunJob, ...] | Cancel | Approve | None
     if press.button in (RUN, RERUN, AGAIN):
-        wish = (RunJob(run.job, run.folder),)
+        wish = (_once_more(run),)
     elif press.button == CANCEL:
         wish = Cancel(run.job, run.folder)
     else:
@@ -196,9 +197,22 @@ def _all_again(tx: Tx, press: Press) -> Aim | NotForUs:
     if not of_pulls or of_pulls[-1].pr is None:
         return NotForUs("no run of that commit")
     last = of_pulls[-1]
-    newest = {(run.job, run.folder): run for run in of_pulls if run.pr == last.pr}
-    again = tuple(RunJob(run.job, run.folder) for run in newest.values() if run.verdict in _WORTH_A_TRY)
+    newest = obey_run.newest_of_each(run for run in of_pulls if run.pr == last.pr)
+    again = tuple(_once_more(one[-1]) for one in newest if any(run.verdict in _WORTH_A_TRY for run in one))
     return Aim(pr=of_pulls[-1].pr, sha=last.sha, name="all checks", wish=again)
+
+
+def _once_more(run: Run) -> RunJob:
+    """As it was asked for, with all of its `repeat`."""
+    asked = run.narrow
+    return RunJob(
+        run.job,
+        run.folder,
+        gpu=asked.gpu,
+        provider=asked.provider,
+        repeat=asked.of,
+        max_usd_micro=asked.max_usd_micro,
+    )
 
 
 # what it does

@@ -128,6 +128,21 @@ async def test_rerun_starts_the_same_job_again_at_the_head(town: Town, identifie
     assert entry.data["on"] == "gpurun / smoke"
 
 
+async def test_rerun_asks_for_what_was_asked_for(town: Town):
+    await town.says("/gpurun smoke provider=docker max-cost=1.50 repeat=2")
+    for run in await town.runs():
+        await town.end(run, Verdict.FAILED)
+    await town.settle()
+    first, second = await town.runs()
+    await press(town, check_of(town, second), "rerun")
+    again = (await town.runs())[2:]
+    assert [(run.narrow.provider, run.narrow.max_usd_micro, run.narrow.number, run.narrow.of) for run in again] == [
+        ("docker", 1_500_000, 1, 2),
+        ("docker", 1_500_000, 2, 2),
+    ]
+    assert {run.narrow.batch for run in again}.isdisjoint({first.narrow.batch, ""})
+
+
 async def test_a_job_of_a_folder_is_run_again_there(town: Town):
     pull = town.alice.open_pull_request(town.repo, branch="sub", files={"sub/.gpurun.yml": CONFIG})
     check = await ended(town, "/gpurun smoke path=sub", on=pull)
@@ -361,6 +376,16 @@ async def test_rerun_all_starts_what_did_not_pass_once(town: Town):
     town.alice.rerun_all(town.pull)
     await town.settle()
     assert [run.job for run in (await town.runs())[3:]] == ["smoke"]
+
+
+async def test_rerun_all_takes_a_repeat_whole_when_one_of_its_runs_did_not_pass(town: Town):
+    await town.says("/gpurun smoke repeat=2")
+    for run, verdict in zip(await town.runs(), (Verdict.FAILED, Verdict.PASSED), strict=True):
+        await town.end(run, verdict)
+    await town.settle()
+    town.alice.rerun_all(town.pull)
+    await town.settle()
+    assert [run.narrow.number for run in (await town.runs())[2:]] == [1, 2]
 
 
 async def test_rerun_all_where_everything_passed_says_so(town: Town):
