@@ -13,7 +13,7 @@ from gpurun.domain.delivery import Delivery, InboxState
 from gpurun.domain.errors import ForgeLimited, ForgeRefused, ForgeSuspended, ForgeUnavailable
 from gpurun.domain.forge import CheckSeen, Sent
 from gpurun.domain.run import AuditEntry
-from gpurun.flow import approvals, edges, failpoints
+from gpurun.flow import approvals, edges, failpoints, gates
 from gpurun.flow.acting import Acting, entry, subject
 from gpurun.flow.comments import Asked, NotForUs
 from gpurun.flow.facts import Links
@@ -194,6 +194,7 @@ class Presses:
         if not tx.take_press(press.check_id, press.button, press.who, second, lease.id):
             return
         approvals.take(tx, approvals.head_of(asked.repo, seen.pull_request))
+        gates.asked(tx, self.chance, asked.repo, seen.pull_request)
         tx.audit(entry(tx, seen, "press_taken", subject(asked), button=press.button, on=about.name))
         said = carry_out(tx, Acting(chance=self.chance, repo=asked.repo, seen=seen, links=self.links), about)
         if said:

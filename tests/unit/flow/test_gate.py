@@ -130,6 +130,18 @@ async def test_a_job_that_is_not_required_changes_nothing(town: Town):
     assert says(town) == "success"
 
 
+async def test_a_button_makes_it_look_again_as_a_command_does(town: Town):
+    await run(town, Verdict.FAILED)
+    both = file(full=SMOKE | {"run": "python full.py"})
+    town.alice.push(town.repo, {".gpurun.yml": both}, branch="main")
+    await town.later(minutes=6)
+    assert gate(town).title == "failed: smoke"
+    (check,) = [one for one in town.github.checks(town.repo, name="gpurun / smoke") if one.conclusion == "failure"]
+    town.alice.rerun(check)
+    await town.settle()
+    assert "full" in {line.split(" | ")[0].strip("| `") for line in gate(town).summary.splitlines()}
+
+
 async def test_a_push_needs_a_new_run(town: Town):
     await run(town)
     before = town.pull.head_sha
