@@ -325,7 +325,7 @@ def urgency(row: Publication) -> Urgency:
         case PublicationKind.REPLY:
             return Urgency.ANSWER if row.final else Urgency.OTHER
         case PublicationKind.GATE if row.sent_rev:
-            return Urgency.VERDICT  # people wait for it to turn
+            return Urgency.ANSWER  # who may open pull requests makes these, too
         case _ if row.final:
             return Urgency.VERDICT
         case _:

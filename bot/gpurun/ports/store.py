@@ -297,7 +297,7 @@ class PublicationRows(Protocol):
     def publications_of_gate(self, gate_id: str) -> tuple[Publication, ...]: ...
 
     def raise_rev(self, run_id: str, *, final: bool, urgent: bool) -> None:
-        """Every target of the run wants to show the newest truth: due now if final or urgent, else `sent_at + 15 s`."""
+        """Every target of the run wants to show the newest truth: due now if final or urgent, else at `next_edit`."""
         ...
 
     def raise_gate(self, repo: RepoRef, pr: int) -> None:

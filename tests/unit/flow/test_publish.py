@@ -7,6 +7,10 @@ from datetime import timedelta
 
 import pytest
 
+from gpurun.domain.forge import RepoRef
+from gpurun.domain.ids import RepoName
+from gpurun.domain.pace import Urgency
+from gpurun.domain.publication import Publication, PublicationKind
 from gpurun.domain.run import RunState, Verdict
 from gpurun.flow import failpoints, publish
 from gpurun.flow.failpoints import Crash
@@ -328,3 +332,25 @@ async def test_a_key_that_is_refused_for_a_while_kills_no_publication(town: Town
     await town.end((await town.runs())[0], Verdict.PASSED)
     await a_while(town)
     await shows_the_end(town)
+
+
+KINDS = {
+    # what it is: at first, once it was shown, at its end
+    PublicationKind.CHECK: (Urgency.ACK, Urgency.OTHER, Urgency.VERDICT),
+    PublicationKind.COMMENT: (Urgency.ACK, Urgency.OTHER, Urgency.VERDICT),
+    PublicationKind.GATE: (Urgency.ACK, Urgency.ANSWER, Urgency.ANSWER),
+    PublicationKind.NEED: (Urgency.ACK, Urgency.OTHER, Urgency.VERDICT),
+    PublicationKind.REPLY: (Urgency.OTHER, Urgency.OTHER, Urgency.ANSWER),
+    PublicationKind.REACT: (Urgency.OTHER, Urgency.OTHER, Urgency.ACK),
+}
+
+
+@pytest.mark.parametrize("kind", PublicationKind)
+def test_who_goes_first(kind, clock):
+    """Whoever may open pull requests makes edits of gates, so these are no verdicts."""
+    first = Publication(
+        id="p", kind=kind, repo=RepoRef(installation_id=1, name=RepoName("acme/train"), id=1), pr=1, run_id="", text="",
+        comment_id=0, nonce="n", created_at=clock.now(), due_at=clock.now(),
+    )  # fmt: skip
+    shown = replace(first, sent_rev=1)
+    assert tuple(map(publish.urgency, (first, shown, replace(shown, final=True)))) == KINDS[kind]
