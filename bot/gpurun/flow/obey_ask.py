@@ -12,7 +12,6 @@ from gpurun.domain.command import Help, ListJobs, Logs, RunJob, Status
 from gpurun.domain.run import Run
 from gpurun.flow.acting import Acting
 from gpurun.flow.facts import brief, gather
-from gpurun.flow.look import JobFile
 from gpurun.ports.store import Tx
 from gpurun.report import reply
 from gpurun.report.overview import JobLine, jobs_text, log_text, status_text
@@ -50,18 +49,17 @@ def jobs(tx: Tx, acting: Acting) -> str:
     lines = []
     for file in files:
         for name in file.jobs:
-            place = (file.folder, name)
+            place, job = (file.folder, name), file.rules.get(name)
             run = last.get(place)
             lines.append(
-                _line(file, name, required=place in needed, last=brief(tx, run, acting.links) if run else None)
+                JobLine(
+                    command=render(RunJob(name, file.folder)),
+                    gpu=job.resources.gpu if job else None,
+                    required=place in needed,
+                    last=brief(tx, run, acting.links) if run else None,
+                )
             )
     return jobs_text(lines, has_fault=any(file.text is not None and not file.jobs for file in files))
-
-
-def _line(file: JobFile, name: str, **more: object) -> JobLine:
-    job = file.rules.get(name)
-    gpu = job.resources.gpu if job else None
-    return JobLine(command=render(RunJob(name, file.folder)), gpu=gpu, **more)  # type: ignore[arg-type]
 
 
 def status(tx: Tx, acting: Acting) -> str:
