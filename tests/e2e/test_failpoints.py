@@ -35,7 +35,6 @@ from tests.world.engine_proxy import EngineProxy
 from tests.world.laws import (
     Record,
     assert_audit_of,
-    assert_laws,
     assert_log,
     assert_one_claim,
     assert_one_end_each,
@@ -222,7 +221,7 @@ async def test_the_whole_way_of_a_run(world: World, deaths: Deaths):
     await world.bot.start()
     await world.expect_check("gpurun / smoke (pkg)", "success")
     await world.expect_comment("gpurun smoke (pkg): ✅ passed")
-    record = await assert_laws(world)
+    record = await deaths.assert_laws()
     assert [len(rows) for rows in (record.commands, record.runs, record.attempts)] == [1, 1, 1]
     assert_log(world, "smoke", b"".join(b"line %d \xe9\r\n" % i for i in range(1, 301)))
     deaths.all_is_well(STORIES["way"])
@@ -238,7 +237,7 @@ async def test_a_commit_without_a_file(world: World, deaths: Deaths):
     comment = await world.expect_comment("no file `.gpurun.yml`")
     assert "    setup: pip install -r requirements.txt\n    run: python3 demo.py\n" in comment
     assert len(world.bot_comments()) == 1
-    await assert_laws(world)
+    await deaths.assert_laws()
     deaths.all_is_well(STORIES["no file"])
 
 
@@ -271,7 +270,7 @@ async def test_code_that_needs_an_approval(world: World, deaths: Deaths):
     await deaths.at(*both("intake.pull"), after=lambda: bob.push(pull, {"more": "1"}))
     await world.bot.start()
     await world.expect_comment("Cancelled by a push")
-    record = await assert_laws(world)
+    record = await deaths.assert_laws()
     (approval,) = record.approvals
     assert (approval["end"], approval["ended_by"]) == ("pushed", pull.head_sha)
     assert [run["untrusted"] for run in record.runs] == ["author"]
@@ -288,7 +287,7 @@ async def test_a_dockerfile_that_is_built(world: World, deaths: Deaths, engine):
     await world.bot.start()
     await world.expect_check("gpurun / smoke", "success")
     await world.expect_comment("✅ passed")
-    record = await assert_laws(world)
+    record = await deaths.assert_laws()
     assert [len(rows) for rows in (record.runs, record.attempts)] == [1, 1]
     assert_log(world, "smoke", b"one\ntwo\n")
     remove_built(engine, [json.loads(record.runs[0]["plan"])["build"]["inputs_sha256"]])
@@ -308,7 +307,7 @@ async def test_a_volume_that_nobody_needs(world: World, deaths: Deaths, engine, 
     await world.bot.start()
     mark = f"gpurun.layers={(tmp_path / 'state/layers/id').read_text()}"
     await world.until(lambda: None if engine.volumes(filters={"label": mark})["Volumes"] else True, "no volume")
-    await assert_laws(world)
+    await deaths.assert_laws()
     deaths.all_is_well(STORIES["a volume that nobody needs"])
 
 
@@ -337,7 +336,7 @@ async def test_a_create_that_nobody_knows_the_outcome_of(world: World, deaths: D
     found_and_used = [("gone", "passed")]
     assert attempts(world) == [("void", "lost"), ("gone", "passed")] * 2 + found_and_used
     await world.expect_comment("✅ passed")
-    await assert_laws(world)
+    await deaths.assert_laws()
     deaths.all_is_well(STORIES["doubt"])
 
 
@@ -375,7 +374,7 @@ async def test_what_a_provider_does_to_a_dying_bot(world: World, deaths: Deaths,
     await world.expect_comment("no python3 in the image")
     await world.expect_comment("NVIDIA")
     await world.expect_comment("gpurun killed: ⚠️ lost")
-    record = await assert_laws(world)
+    record = await deaths.assert_laws()
     (log,) = [record.stream(attempt["id"]) for attempt in record.attempts if attempt["phase"] == "running"]
     assert log.count(b"said\n") == 1
     deaths.all_is_well(STORIES["provider"])
@@ -429,7 +428,7 @@ async def test_what_github_does_to_a_dying_bot(world: World, deaths: Deaths):
         await world.bot.start()
         await world.expect_check("gpurun / smoke", "success")
         await world.expect_comment("✅ passed")
-    record = await assert_laws(world)
+    record = await deaths.assert_laws()
     (suspect,) = [row for row in record.inbox if row["guid"] == forged[0]]
     assert suspect["note"].startswith("forged_suspect")
     assert len(record.runs) == 1
@@ -456,7 +455,7 @@ async def test_a_button_that_is_pressed(world: World, deaths: Deaths):
     checks = lambda: [one.conclusion for one in world.github.checks(world.repo)]  # noqa: E731
     await world.until(lambda: True if checks() == ["failure", "failure"] else None, "a second run, and no third")
     await world.expect_comment("gpurun smoke: ❌ failed")
-    record = await assert_laws(world)
+    record = await deaths.assert_laws()
     assert [(run["who"], run["why"]) for run in record.runs] == [("alice", "comment"), ("erin", "button")]
     assert [row["note"][:14] for row in record.inbox if row["event"] == "check_run"] == ["forged_suspect", ""]
     deaths.all_is_well(STORIES["button"])
@@ -487,7 +486,7 @@ async def test_a_gate(world: World, deaths: Deaths):
     world.comment("/gpurun smoke")
     await gate_says(world, "passed: smoke")
     await world.expect_comment("✅ passed")
-    await assert_laws(world)
+    await deaths.assert_laws()
     deaths.all_is_well(STORIES["a gate"])
 
 
@@ -526,9 +525,7 @@ async def test_leases_that_are_renewed_and_given_back(world: World, deaths: Deat
         for job in ("one", "two"):
             await world.expect_check(f"gpurun / {job}", "success")
             await world.expect_comment(f"To run it again, write `/gpurun {job}`.")
-    async with deaths.hurried(60):  # an attempt whose create came to nothing could show up for half an hour
-        await world.until(lambda: None if undone(world.database) else True, "nothing undone")
-    await assert_laws(world)
+    await deaths.assert_laws()
     deaths.all_is_well(STORIES["leases"])
 
 
@@ -592,7 +589,7 @@ async def test_requests_to_a_server(world: World, deaths: Deaths, nursery: Nurse
     await world.expect_container()
     await ask("end", second, "request.end.before")
     await ask("end", second, "request.end.after")
-    record = await assert_laws(world)
+    record = await deaths.assert_laws()
     assert [run["verdict"] for run in record.runs] == ["cancelled"] * 2
     assert tuple(died) == STORIES["request"]
     tell(died, "postgres", "requests to a server")

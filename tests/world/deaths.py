@@ -15,7 +15,8 @@ import anyio
 
 from tests.services.death_table import tell
 from tests.world.bot import dying_at
-from tests.world.rows import let_leases_pass
+from tests.world.laws import Record, assert_laws
+from tests.world.rows import let_leases_pass, undone
 from tests.world.shifted import ShiftedClock, postgres_is_ahead
 from tests.world.world import World
 
@@ -60,6 +61,12 @@ class Deaths:
         """A process died there."""
         self._died.append(failpoint)
         let_leases_pass(self.world.database)
+
+    async def assert_laws(self) -> Record:
+        """When everything is over. An attempt whose create came to nothing could show up for half an hour."""
+        async with self.hurried(60):
+            await self.world.until(lambda: None if undone(self.world.database) else True, "nothing undone")
+        return await assert_laws(self.world)
 
     def all_is_well(self, promised: Iterable[str]) -> None:
         """At the end of the story: its deaths, which must be those that it promised, go into the table."""
