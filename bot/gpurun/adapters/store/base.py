@@ -100,7 +100,7 @@ def repo_values(repo: RepoRef) -> dict[str, Any]:
 
 
 def repo_of(row: Row) -> RepoRef:
-    """From these."""
+    """The repository of such a row."""
     return RepoRef(installation_id=row["installation_id"], name=row["repo_name"], id=row["repo_id"])
 
 
